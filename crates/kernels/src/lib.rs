@@ -1,0 +1,16 @@
+//! The operations of a forward pass, one folder each. `mod.rs` holds the contract (shapes,
+//! order of every reduction), `cpu.rs` the CPU code, `test.rs` the check against f64.
+//!
+//! Activations are `f32`, row-major. **Batch invariance**: the result for a row depends on that
+//! row's inputs only: not on how many rows, requests or threads the launch has.
+
+pub mod accept;
+pub mod activation;
+pub mod attention;
+pub mod choose;
+pub mod embed;
+pub mod format;
+pub mod gemm;
+pub mod kv_store;
+pub mod norm;
+pub mod rope;
