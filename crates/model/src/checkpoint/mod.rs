@@ -2,6 +2,8 @@
 //! the tokenizer and the chat template are made from. Files are memory-mapped and checked before
 //! use.
 
+pub mod gguf;
+
 use crate::config::ModelConfig;
 use crate::error::LoadError;
 use kernels::format::Format;
@@ -42,6 +44,23 @@ impl Checkpoint {
 
     /// The decoder's configuration.
     pub fn config(&self) -> &ModelConfig {
+        unimplemented!()
+    }
+
+    /// The metadata of a GGUF checkpoint: tokenizer, chat template and all. `None` for safetensors.
+    pub fn gguf(&self) -> Option<&gguf::Metadata> {
+        unimplemented!()
+    }
+
+    /// The folder of a Hugging Face checkpoint, where `tokenizer.json`, `tokenizer_config.json`,
+    /// `generation_config.json` and the chat template lie. `None` for GGUF.
+    pub fn folder(&self) -> Option<&Path> {
+        unimplemented!()
+    }
+
+    /// `config.json` as it is written, for fields outside [`ModelConfig`] (`eos_token_id`,
+    /// `dflash_config`, …). `None` for GGUF.
+    pub fn config_json(&self) -> Option<&serde_json::Value> {
         unimplemented!()
     }
 
