@@ -29,7 +29,8 @@ impl DflashConfig {
         block: Option<usize>,
     ) -> Result<DflashConfig, LoadError> {
         let body = from.config().clone();
-        let fields = Fields { json: from.raw_config(), from };
+        let json = from.config_json().expect("a drafter is opened from its config.json");
+        let fields = Fields { json, from };
         fields.equal("hidden_size", body.hidden, target.hidden)?;
         fields.equal("vocab_size", body.vocab, target.vocab)?;
         fields.equal("num_target_layers", fields.number("num_target_layers")?, target.layers)?;

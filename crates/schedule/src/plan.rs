@@ -22,6 +22,8 @@ pub struct PlannedRow {
     pub row: Row,
     /// What to compute.
     pub work: Work,
+    /// The request's verify width; 1 when it never drafts, so that no drafter context is needed.
+    pub width: usize,
     /// The request's pages up to the bound that this step may write.
     pub pages: Vec<u32>,
     /// The request may never hold more tokens than this, prompt and output together. The device

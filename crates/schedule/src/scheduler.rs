@@ -170,6 +170,7 @@ impl Scheduler {
                 id: running.id,
                 row: running.row,
                 work,
+                width: running.width,
                 pages: running.lease.pages()[..pages].to_vec(),
                 limit: running.limit,
                 sampling: running.request.sampling,
