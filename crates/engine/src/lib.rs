@@ -7,6 +7,7 @@
 //! A step moves by value: planned, in flight, landed. Step N is launched before step N − 1 has
 //! landed, so the planner works with bounds and the device with its own exact lengths.
 
+mod collect;
 pub mod draft;
 mod forward;
 mod memory;
@@ -14,6 +15,7 @@ mod output;
 mod pair;
 mod turn;
 
+pub use collect::{Output, RunError};
 pub use forward::StepTimes;
 pub use memory::EngineOptions;
 pub use output::{Finished, Segment, Stats, TokenOut, Update};

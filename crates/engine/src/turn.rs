@@ -139,7 +139,8 @@ impl Open {
     fn decode(&mut self, runs: &[(Origin, Vec<u8>)]) -> Vec<Segment> {
         let mut segments = Vec::with_capacity(runs.len());
         for (origin, bytes) in runs {
-            let text = self.text.push(bytes);
+            let mut text = String::new();
+            self.text.push(bytes, &mut text);
             if !text.is_empty() {
                 segments.push(Segment { text, drafted: *origin == Origin::Draft });
             }
