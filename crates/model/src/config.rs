@@ -1,5 +1,8 @@
 //! The one description of a decoder. Families differ in the values of these fields only.
 
+use crate::error::LoadError;
+use std::path::Path;
+
 /// A Llama- or Qwen-family decoder, or the body of a DFlash drafter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
@@ -83,9 +86,165 @@ pub enum RopeScaling {
 }
 
 impl Rope {
-    /// The `head_dim / 2` angular frequencies, scaling applied.
+    /// The `head_dim / 2` angular frequencies in radians a position, scaling applied: `f32`
+    /// arithmetic in the order of Hugging Face's `modeling_rope_utils`, so that both agree to the
+    /// last place of `powf`.
+    ///
+    /// # Panics
+    /// When [`RopeScaling::Factors`] does not hold `head_dim / 2` factors.
     pub fn frequencies(&self, head_dim: usize) -> Vec<f32> {
-        let _ = head_dim;
-        unimplemented!()
+        let theta = self.theta as f32;
+        let mut frequencies: Vec<f32> = (0..head_dim / 2)
+            .map(|i| 1.0 / power(theta, (2 * i) as f32 / head_dim as f32))
+            .collect();
+        match &self.scaling {
+            RopeScaling::None => {}
+            RopeScaling::Linear { factor } => {
+                frequencies.iter_mut().for_each(|frequency| *frequency /= *factor as f32);
+            }
+            RopeScaling::Llama3 { factor, low, high, original_context } => {
+                for frequency in &mut frequencies {
+                    *frequency = llama3(*frequency, *factor, *low, *high, *original_context);
+                }
+            }
+            RopeScaling::Factors(factors) => {
+                assert_eq!(factors.len(), frequencies.len(), "one rotary factor a frequency");
+                frequencies.iter_mut().zip(factors).for_each(|(f, factor)| *f /= factor);
+            }
+        }
+        frequencies
+    }
+}
+
+/// `base` to the power `exponent`, rounded once: `f32::powf` differs between platforms.
+fn power(base: f32, exponent: f32) -> f32 {
+    f64::from(base).powf(f64::from(exponent)) as f32
+}
+
+/// One frequency under Llama 3.1's scaling (`_compute_llama3_parameters`): short wavelengths stay,
+/// long ones stretch by `factor`, those between are blended.
+fn llama3(frequency: f32, factor: f64, low: f64, high: f64, original_context: f64) -> f32 {
+    // PyTorch divides a number by a tensor as reciprocal times number.
+    let wavelength = frequency.recip() * std::f32::consts::TAU;
+    if wavelength < (original_context / high) as f32 {
+        frequency
+    } else if wavelength > (original_context / low) as f32 {
+        frequency / factor as f32
+    } else {
+        let turns = wavelength.recip() * original_context as f32;
+        let smooth = (turns - low as f32) / (high - low) as f32;
+        (1.0 - smooth) * frequency / factor as f32 + smooth * frequency
+    }
+}
+
+/// More layers than any model of these families has.
+pub(crate) const MAX_LAYERS: usize = 1024;
+/// Bound of every width: far above any real model, far below overflow of a product of three.
+const MAX_WIDTH: usize = 1 << 20;
+/// Bound of the vocabulary.
+const MAX_VOCAB: usize = 1 << 24;
+/// Bound of the context, in tokens.
+const MAX_CONTEXT: usize = 1 << 30;
+/// Bound of a head's elements.
+const MAX_HEAD_DIM: usize = 1024;
+
+impl ModelConfig {
+    /// Checks that the fields make a decoder that can be built. Errors name the fields as
+    /// `config.json` does, and blame `path`.
+    ///
+    /// # Errors
+    /// A size that is zero or absurd, heads that do not divide, a rotary embedding out of range.
+    pub fn validate(&self, path: &Path) -> Result<(), LoadError> {
+        let sizes = [
+            ("num_hidden_layers", self.layers, MAX_LAYERS),
+            ("hidden_size", self.hidden, MAX_WIDTH),
+            ("intermediate_size", self.intermediate, MAX_WIDTH),
+            ("num_attention_heads", self.heads, MAX_WIDTH),
+            ("num_key_value_heads", self.kv_heads, MAX_WIDTH),
+            ("head_dim", self.head_dim, MAX_HEAD_DIM),
+            ("vocab_size", self.vocab, MAX_VOCAB),
+            ("max_position_embeddings", self.context, MAX_CONTEXT),
+        ];
+        for (field, size, most) in sizes {
+            if size == 0 || size > most {
+                return Err(LoadError::new(path, field, format!("is {size}; 1 to {most} is sane")));
+            }
+        }
+        let error = |field: &str, problem: String| Err(LoadError::new(path, field, problem));
+        if !self.heads.is_multiple_of(self.kv_heads) {
+            return error(
+                "num_key_value_heads",
+                format!("{} does not divide the {} query heads", self.kv_heads, self.heads),
+            );
+        }
+        if self.heads * self.head_dim > MAX_WIDTH {
+            return error(
+                "num_attention_heads",
+                format!("{} heads of {} elements are absurd", self.heads, self.head_dim),
+            );
+        }
+        if !self.head_dim.is_multiple_of(2) {
+            return error(
+                "head_dim",
+                format!("is {}; must be even for rotary pairs", self.head_dim),
+            );
+        }
+        if !(self.rms_eps > 0.0 && self.rms_eps < 1.0) {
+            return error("rms_norm_eps", format!("is {}; must lie between 0 and 1", self.rms_eps));
+        }
+        if self.windows.len() != self.layers {
+            return error(
+                "layer_types",
+                format!("names {} layers, the model has {}", self.windows.len(), self.layers),
+            );
+        }
+        if self.windows.contains(&Some(0)) {
+            return error("sliding_window", "is 0; use null for full attention".into());
+        }
+        self.rope.validate(path, self.head_dim)
+    }
+}
+
+impl Rope {
+    fn validate(&self, path: &Path, head_dim: usize) -> Result<(), LoadError> {
+        let error = |field: &str, problem: String| Err(LoadError::new(path, field, problem));
+        let positive = |value: f64| value > 0.0 && value < 1e12;
+        if !(self.theta >= 1.0 && positive(self.theta)) {
+            return error("rope_theta", format!("is {}; must be at least 1", self.theta));
+        }
+        match &self.scaling {
+            RopeScaling::None => Ok(()),
+            RopeScaling::Linear { factor } if !positive(*factor) => {
+                error("rope_scaling.factor", format!("is {factor}; must be positive"))
+            }
+            RopeScaling::Linear { .. } => Ok(()),
+            RopeScaling::Llama3 { factor, low, high, original_context } => {
+                let sound = [factor, low, high, original_context].into_iter().all(|&v| positive(v));
+                if sound && low < high {
+                    return Ok(());
+                }
+                error(
+                    "rope_scaling",
+                    format!(
+                        "llama3 needs positive numbers and low_freq_factor < high_freq_factor, \
+                         found factor {factor}, low {low}, high {high}, original {original_context}"
+                    ),
+                )
+            }
+            RopeScaling::Factors(factors) => {
+                if factors.len() != head_dim / 2 {
+                    return error(
+                        "rope_freqs.weight",
+                        format!("has {} factors, needs {}", factors.len(), head_dim / 2),
+                    );
+                }
+                match factors.iter().find(|&&factor| !positive(factor.into())) {
+                    Some(factor) => {
+                        error("rope_freqs.weight", format!("holds {factor}; must be positive"))
+                    }
+                    None => Ok(()),
+                }
+            }
+        }
     }
 }
