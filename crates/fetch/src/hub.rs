@@ -238,7 +238,7 @@ impl Hub {
         for attempt in 0..TRIES {
             if attempt > 0 {
                 progress.note(&format!("{file}: {problem}; going on"));
-                std::thread::sleep(Duration::from_millis(500 << attempt));
+                std::thread::sleep(Duration::from_millis(250 << attempt));
             }
             match api.download_with_progress(file, progress.meter(file, 0)) {
                 Ok(path) => match check_blob(&path) {

@@ -115,18 +115,6 @@ pub const KNOWN: &[Known] = &[
 ];
 
 impl Known {
-    /// The known model of this name, letter case aside.
-    pub fn find(name: &str) -> Option<&'static Known> {
-        KNOWN.iter().find(|known| known.name.eq_ignore_ascii_case(name))
-    }
-
-    /// The drafter that was trained for the target of this name.
-    pub fn drafter_for(target: &str) -> Option<&'static Known> {
-        KNOWN.iter().find(
-            |known| matches!(known.role, Role::Drafter { target: t } if t.eq_ignore_ascii_case(target)),
-        )
-    }
-
     /// Bytes of all its files.
     pub fn size(&self) -> u64 {
         self.files.iter().map(|file| file.size).sum()

