@@ -248,3 +248,143 @@ impl Rope {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rope(theta: f64, scaling: RopeScaling) -> Rope {
+        Rope { theta, scaling }
+    }
+
+    /// Bits of a few frequencies, printed by PyTorch 2 on a CPU; the last place of its `pow` may
+    /// differ from a correctly rounded one.
+    fn assert_bits(frequencies: &[f32], expected: &[(usize, u32)]) {
+        for &(i, bits) in expected {
+            let off = frequencies[i].to_bits().abs_diff(bits);
+            assert!(off <= 1, "frequency {i}: {} is {off} places off", frequencies[i]);
+        }
+    }
+
+    #[test]
+    fn plain_frequencies_are_pytorchs() {
+        let frequencies = rope(100_000.0, RopeScaling::None).frequencies(64);
+        assert_eq!(frequencies.len(), 32);
+        assert_bits(
+            &frequencies,
+            &[
+                (0, 0x3f800000),
+                (1, 0x3f32a506),
+                (2, 0x3ef953cf),
+                (7, 0x3da50956),
+                (15, 0x3b947dae),
+                (16, 0x3b4f3e38),
+                (31, 0x37706b6d),
+            ],
+        );
+        assert_bits(
+            &rope(1_000_000.0, RopeScaling::None).frequencies(128),
+            &[(1, 0x3f4e4bad), (13, 0x3d778513), (33, 0x3a533f28), (63, 0x35a68e4c)],
+        );
+    }
+
+    #[test]
+    fn llama3_frequencies_are_transformers() {
+        let scaling =
+            RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original_context: 8192.0 };
+        // Unscaled up to 28, blended to 35, an eighth from 36 on.
+        assert_bits(
+            &rope(500_000.0, scaling).frequencies(128),
+            &[
+                (0, 0x3f800000),
+                (1, 0x3f508ac1),
+                (20, 0x3c87a9c3),
+                (28, 0x3b527720),
+                (29, 0x3b0dfd06),
+                (30, 0x3ab3d11d),
+                (31, 0x3a60979e),
+                (32, 0x3a0995d2),
+                (33, 0x39a3f108),
+                (34, 0x393b2dd2),
+                (35, 0x38c86886),
+                (36, 0x38a3418d),
+                (40, 0x380fc8f8),
+                (63, 0x34a4c2ff),
+            ],
+        );
+    }
+
+    #[test]
+    fn linear_and_factors_divide() {
+        let plain = rope(10_000.0, RopeScaling::None).frequencies(8);
+        let linear = rope(10_000.0, RopeScaling::Linear { factor: 4.0 }).frequencies(8);
+        assert_eq!(linear, plain.iter().map(|f| f / 4.0).collect::<Vec<_>>());
+        let factors = vec![1.0, 2.0, 4.0, 32.0];
+        let divided = rope(10_000.0, RopeScaling::Factors(factors.clone())).frequencies(8);
+        assert_eq!(divided, plain.iter().zip(&factors).map(|(f, d)| f / d).collect::<Vec<_>>());
+    }
+
+    fn tiny() -> ModelConfig {
+        ModelConfig {
+            architecture: "llama".into(),
+            layers: 2,
+            hidden: 8,
+            intermediate: 16,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 4,
+            vocab: 10,
+            context: 64,
+            rms_eps: 1e-5,
+            rope: rope(10_000.0, RopeScaling::None),
+            attention_bias: AttentionBias::None,
+            mlp_bias: false,
+            qk_norm: false,
+            tied_embeddings: false,
+            windows: vec![None; 2],
+        }
+    }
+
+    #[test]
+    fn validation_names_the_field() {
+        let llama3 =
+            RopeScaling::Llama3 { factor: 8.0, low: 4.0, high: 4.0, original_context: 8.0 };
+        let broken: Vec<(&str, ModelConfig)> = vec![
+            ("num_hidden_layers", ModelConfig { layers: 0, windows: vec![], ..tiny() }),
+            ("num_hidden_layers", ModelConfig { layers: 5000, ..tiny() }),
+            ("hidden_size", ModelConfig { hidden: 1 << 30, ..tiny() }),
+            ("intermediate_size", ModelConfig { intermediate: 0, ..tiny() }),
+            ("num_attention_heads", ModelConfig { heads: 0, ..tiny() }),
+            ("num_attention_heads", ModelConfig { heads: 1 << 20, ..tiny() }),
+            ("num_key_value_heads", ModelConfig { kv_heads: 0, ..tiny() }),
+            ("num_key_value_heads", ModelConfig { kv_heads: 3, ..tiny() }),
+            ("head_dim", ModelConfig { head_dim: 0, ..tiny() }),
+            ("head_dim", ModelConfig { head_dim: 3, ..tiny() }),
+            ("vocab_size", ModelConfig { vocab: usize::MAX, ..tiny() }),
+            ("max_position_embeddings", ModelConfig { context: 0, ..tiny() }),
+            ("rms_norm_eps", ModelConfig { rms_eps: f32::NAN, ..tiny() }),
+            ("layer_types", ModelConfig { windows: vec![None], ..tiny() }),
+            ("sliding_window", ModelConfig { windows: vec![None, Some(0)], ..tiny() }),
+            ("rope_theta", ModelConfig { rope: rope(0.0, RopeScaling::None), ..tiny() }),
+            ("rope_theta", ModelConfig { rope: rope(f64::NAN, RopeScaling::None), ..tiny() }),
+            (
+                "rope_scaling.factor",
+                ModelConfig { rope: rope(1e4, RopeScaling::Linear { factor: 0.0 }), ..tiny() },
+            ),
+            ("rope_scaling", ModelConfig { rope: rope(1e4, llama3), ..tiny() }),
+            (
+                "rope_freqs.weight",
+                ModelConfig { rope: rope(1e4, RopeScaling::Factors(vec![1.0; 3])), ..tiny() },
+            ),
+            (
+                "rope_freqs.weight",
+                ModelConfig { rope: rope(1e4, RopeScaling::Factors(vec![1.0, 0.0])), ..tiny() },
+            ),
+        ];
+        let path = Path::new("config.json");
+        tiny().validate(path).unwrap();
+        for (field, config) in broken {
+            assert_eq!(config.validate(path).unwrap_err().field, field, "{config:?}");
+        }
+    }
+}

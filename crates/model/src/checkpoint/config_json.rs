@@ -254,27 +254,29 @@ fn windows(
     const FIELD: &str = "sliding_window";
     /// What Mistral and Qwen configurations mean when the field is absent.
     const DEFAULT: usize = 4096;
-    let size = match fields.map.get(FIELD) {
-        None => Some(DEFAULT),
-        Some(_) => fields.count(FIELD)?,
-    };
+    let given = fields.count(FIELD)?;
+    let size = if fields.map.contains_key(FIELD) { given } else { Some(DEFAULT) };
     let enabled = fields.flag("use_sliding_window")?;
-    match family.windows {
-        Windows::Every => Ok(vec![size; layers]),
-        Windows::Never if fields.get(FIELD).is_some() && enabled != Some(false) => {
-            Err(fields.error(FIELD, format!("is set, but {} has none", family.architecture)))
+    let size = match family.windows {
+        Windows::Every => size,
+        Windows::Never if given.is_some() && enabled != Some(false) => {
+            return Err(
+                fields.error(FIELD, format!("is set, but {} has none", family.architecture))
+            );
         }
-        Windows::Never => Ok(vec![None; layers]),
-        Windows::Marked => {
-            let size = size.filter(|_| enabled == Some(true));
-            match fields.get("layer_types") {
-                Some(types) => marked_windows(fields, types, layers, size),
-                None => {
-                    let full = fields.count("max_window_layers")?.unwrap_or(28);
-                    Ok((0..layers).map(|layer| size.filter(|_| layer >= full)).collect())
-                }
-            }
+        Windows::Never => None,
+        Windows::Marked if enabled == Some(true) => size,
+        // Drafters mark layers and give the size without the flag; only `false` contradicts them.
+        Windows::Marked if enabled.is_none() && fields.get("layer_types").is_some() => given,
+        Windows::Marked => None,
+    };
+    match (fields.get("layer_types"), family.windows) {
+        (Some(types), _) => marked_windows(fields, types, layers, size),
+        (None, Windows::Marked) => {
+            let full = fields.count("max_window_layers")?.unwrap_or(28);
+            Ok((0..layers).map(|layer| size.filter(|_| layer >= full)).collect())
         }
+        (None, _) => Ok(vec![size; layers]),
     }
 }
 
@@ -295,8 +297,8 @@ fn marked_windows(
         Some("sliding_attention") => Err(fields.error(
             FIELD,
             format!(
-                "marks layer {layer} as sliding_attention; that needs use_sliding_window true and \
-                 a sliding_window"
+                "marks layer {layer} as sliding_attention; that needs a sliding_window, and \
+                 use_sliding_window not to be false"
             ),
         )),
         _ => Err(fields.error(
