@@ -318,11 +318,13 @@ fn no_home() -> FetchError {
 /// Folders with models that come with the program: the workspace it was built in, beside the
 /// executable, and the current folder.
 fn shipped() -> Vec<PathBuf> {
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")];
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    let mut folders: Vec<PathBuf> = workspace.iter().map(|root| root.join("models")).collect();
     if let Some(bin) = env::current_exe().ok().as_deref().and_then(Path::parent) {
-        folders.push(bin.join("../share/slipstream/models"));
+        folders.extend(bin.parent().map(|prefix| prefix.join("share/slipstream/models")));
         folders.push(bin.join("models"));
     }
     folders.push(PathBuf::from("models"));
+    folders.retain(|folder| folder.is_dir());
     folders
 }

@@ -1,6 +1,6 @@
 //! `slipstream chat`: one question, or a conversation.
 
-use crate::args::{ChatArgs, SamplingArgs};
+use crate::args::ChatArgs;
 use crate::failure::Failure;
 use crate::render::{self, Colour, Stream, Totals};
 use crate::repl::{Entry, HELP, Input};

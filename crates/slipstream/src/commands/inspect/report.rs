@@ -241,7 +241,7 @@ fn config(config: &ModelConfig) -> Pairs {
         ("head size", json!(config.head_dim)),
         ("vocabulary", json!(config.vocab)),
         ("context", json!(config.context)),
-        ("rms epsilon", json!(config.rms_eps)),
+        ("rms epsilon", shortest(config.rms_eps)),
         ("rope theta", json!(config.rope.theta)),
         ("rope scaling", json!(scaling)),
         ("attention bias", json!(bias)),
@@ -250,6 +250,11 @@ fn config(config: &ModelConfig) -> Pairs {
         ("tied embeddings", json!(config.tied_embeddings)),
         ("sliding window", window.map_or(Value::Null, |window| json!(window))),
     ]
+}
+
+/// The number with the digits it was written with, not those of its nearest `f32`.
+fn shortest(number: f32) -> Value {
+    json!(number.to_string().parse::<f64>().expect("a printed number reads back"))
 }
 
 fn by_format(tensors: &[TensorInfo<'_>]) -> Vec<FormatGroup> {
@@ -343,6 +348,11 @@ mod tests {
         let shapes = by_shape(&tensors);
         let lines: Vec<_> = shapes.iter().map(|g| (g.name.as_str(), g.count)).collect();
         assert_eq!(lines, [("model.layers.N.mlp.up_proj.weight", 2), ("model.norm.weight", 1)]);
+    }
+
+    #[test]
+    fn numbers_keep_the_digits_they_were_written_with() {
+        assert_eq!(shortest(1e-6).to_string(), "1e-6");
     }
 
     #[test]
