@@ -143,8 +143,3 @@ fn drafter(
         Err(error) => Err(error.into()),
     }
 }
-
-/// One turn of a conversation.
-pub(crate) fn message(role: &str, content: &str) -> Message {
-    Message { role: role.to_owned(), content: content.to_owned() }
-}

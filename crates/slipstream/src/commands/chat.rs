@@ -4,7 +4,7 @@ use crate::args::ChatArgs;
 use crate::failure::Failure;
 use crate::render::{self, Colour, Stream, Totals};
 use crate::repl::{Entry, HELP, Input};
-use crate::session::{Session, Sink, message, uninterrupted};
+use crate::session::{Session, Sink, uninterrupted};
 use engine::{FinishReason, Output, Request, Sampling, Speculation, Update};
 use fetch::Sources;
 use model::chat::Message;
@@ -61,7 +61,7 @@ impl<'a> Chat<'a> {
     }
 
     fn reset(&mut self) {
-        self.messages = self.args.system.iter().map(|text| message("system", text)).collect();
+        self.messages = self.args.system.iter().map(|text| Message::new("system", text)).collect();
     }
 
     fn converse(&mut self) -> Result<(), Failure> {
@@ -93,7 +93,7 @@ impl<'a> Chat<'a> {
     /// Answers a message and, if it could be answered, keeps both.
     fn ask(&mut self, text: &str) -> Result<Output, Failure> {
         let mut messages = self.messages.clone();
-        messages.push(message("user", text));
+        messages.push(Message::new("user", text));
         let (prompt, dropped) = self.fit(&mut messages)?;
         if dropped > 0 {
             eprintln!("note: the context is full: the {dropped} oldest messages are forgotten");
@@ -101,7 +101,7 @@ impl<'a> Chat<'a> {
         let request = self.session.request(prompt, &self.args.sampling, self.sampling);
         let answer = self.answer(request)?;
         self.totals.add(&answer.stats);
-        messages.push(message("assistant", &answer.text));
+        messages.push(Message::new("assistant", &answer.text));
         self.messages = messages;
         Ok(answer)
     }
@@ -208,10 +208,13 @@ mod tests {
     #[test]
     fn the_oldest_exchange_goes_first_and_the_last_question_stays() {
         let roles = ["system", "user", "assistant", "user", "assistant", "user"];
-        let mut messages: Vec<Message> =
-            roles.iter().enumerate().map(|(at, role)| message(role, &at.to_string())).collect();
+        let mut messages: Vec<Message> = roles
+            .iter()
+            .enumerate()
+            .map(|(at, role)| Message::new(*role, at.to_string()))
+            .collect();
         let left = |messages: &[Message]| {
-            messages.iter().map(|message| message.content.clone()).collect::<Vec<_>>().join("")
+            messages.iter().flat_map(|message| message.content.clone()).collect::<String>()
         };
         assert_eq!((drop_oldest(&mut messages), left(&messages)), (2, "0345".into()));
         assert_eq!((drop_oldest(&mut messages), left(&messages)), (2, "05".into()));

@@ -7,9 +7,10 @@ use crate::args::GenerateArgs;
 use crate::commands::chat::seed;
 use crate::failure::Failure;
 use crate::render;
-use crate::session::{Session, message, uninterrupted};
+use crate::session::{Session, uninterrupted};
 use engine::{Output, Request, Sampling, Update};
 use input::Prompt;
+use model::chat::Message;
 use record::{Record, Refusal};
 use serde::Serialize;
 use std::io::{IsTerminal, Write, stdout};
@@ -58,8 +59,8 @@ fn request(
             return Err(Failure::input("prompt: is empty; give at least one token"));
         }
         Prompt::Text(text) if args.chat => {
-            let system = args.system.iter().map(|text| message("system", text));
-            let messages: Vec<_> = system.chain([message("user", text)]).collect();
+            let system = args.system.iter().map(|text| Message::new("system", text));
+            let messages: Vec<_> = system.chain([Message::new("user", text)]).collect();
             session.encode_chat(&messages)?
         }
         Prompt::Text(text) => session.tokenizer.encode_prompt(text),
