@@ -1,58 +1,58 @@
-//! Disjoint writes: one slice of which several threads each fill their own part.
+//! One slice, many writers: what a parallel region needs when its parts write pieces that are
+//! not one contiguous chunk each (columns of a matrix, slots of a pool).
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// A mutable slice that the parts of [`crate::Cpu::parallel`] share. Each part takes the ranges
-/// that are its own; nothing checks at run time that two parts never take the same element.
+/// A borrowed slice that several threads may write at once, each its own elements.
+///
+/// When every part writes one contiguous chunk, [`crate::Cpu::chunks`] does it safely.
 pub struct Disjoint<'a, T> {
     start: *mut T,
     len: usize,
-    slice: PhantomData<&'a mut [T]>,
+    borrow: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: the slice is reached through `range` only, whose caller promises that no element is in
-// two live ranges; moving `&mut T` between threads needs `T: Send` and nothing more.
+// SAFETY: the wrapper only hands out `&mut` to elements through `slice`, whose caller promises
+// that no two of them overlap; sending those across threads needs `T: Send` and nothing more.
 unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
-// SAFETY: as above; the wrapper is the exclusive borrow of the slice.
+// SAFETY: as above.
 unsafe impl<T: Send> Send for Disjoint<'_, T> {}
 
 impl<'a, T> Disjoint<'a, T> {
-    /// Wraps `slice` for as long as the parts run.
+    /// Borrows `slice` until the wrapper is gone.
     pub fn new(slice: &'a mut [T]) -> Disjoint<'a, T> {
-        Disjoint { start: slice.as_mut_ptr(), len: slice.len(), slice: PhantomData }
+        Disjoint { start: slice.as_mut_ptr(), len: slice.len(), borrow: PhantomData }
     }
 
-    /// Elements in the whole slice.
+    /// Elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the slice has no elements.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The elements of `range`.
+    /// The elements of `range`, writable.
     ///
     /// # Panics
-    /// When `range` does not lie inside the slice.
+    /// When `range` does not lie within the slice.
     ///
     /// # Safety
-    /// While the returned borrow lives, no other borrow from this value may hold an element of
-    /// `range`, on any thread.
-    #[allow(clippy::mut_from_ref)] // the point of the type; the obligation is the caller's
-    pub unsafe fn range(&self, range: Range<usize>) -> &mut [T] {
+    /// While the result lives, no other result of this method may share an element with it, on
+    /// any thread.
+    #[allow(clippy::mut_from_ref)] // the point of the type; see the obligation above
+    pub unsafe fn slice(&self, range: Range<usize>) -> &mut [T] {
         assert!(
             range.start <= range.end && range.end <= self.len,
-            "a part took {range:?} of a slice of {}",
+            "{range:?} lies outside a slice of {} elements",
             self.len
         );
-        // SAFETY: the range is inside the slice (asserted), the slice is exclusively borrowed for
-        // 'a by this value, and the caller promises that no other borrow overlaps.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.start.add(range.start), range.end - range.start)
-        }
+        // SAFETY: the range is in bounds (checked above) of a slice borrowed mutably for 'a, and
+        // the caller promises that nothing else reaches these elements meanwhile.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
     }
 }
 
@@ -61,28 +61,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_fill_their_own_ranges() {
-        let mut filled = vec![0u32; 103];
-        let parts = Disjoint::new(&mut filled);
+    fn threads_write_their_own_elements() {
+        let mut data = vec![0u32; 64];
+        let shared = Disjoint::new(&mut data);
         std::thread::scope(|scope| {
-            for (part, start) in (0..103).step_by(10).enumerate() {
-                let parts = &parts;
+            for t in 0..4usize {
+                let shared = &shared;
                 scope.spawn(move || {
-                    // SAFETY: each thread takes its own ten elements (the last one three).
-                    let own = unsafe { parts.range(start..(start + 10).min(103)) };
-                    own.fill(part as u32 + 1);
+                    for i in (t..64).step_by(4) {
+                        // SAFETY: thread `t` takes the elements congruent to `t` modulo 4.
+                        let own = unsafe { shared.slice(i..i + 1) };
+                        own[0] = i as u32 + 1;
+                    }
                 });
             }
         });
-        assert!(filled.iter().enumerate().all(|(i, &x)| x == i as u32 / 10 + 1));
+        assert!(data.iter().enumerate().all(|(i, &v)| v == i as u32 + 1));
     }
 
     #[test]
-    #[should_panic(expected = "a part took 2..4 of a slice of 3")]
-    fn a_range_past_the_end_panics() {
-        let mut slice = [0u8; 3];
-        let parts = Disjoint::new(&mut slice);
-        // SAFETY: the only borrow there is.
-        unsafe { parts.range(2..4) };
+    #[should_panic(expected = "lies outside")]
+    fn a_range_outside_the_slice_panics() {
+        let mut data = [0u8; 4];
+        let shared = Disjoint::new(&mut data);
+        // SAFETY: the only slice taken.
+        unsafe { shared.slice(2..5) };
     }
 }
