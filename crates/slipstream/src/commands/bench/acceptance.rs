@@ -3,15 +3,15 @@
 use super::workload::Workload;
 use crate::args::AcceptanceArgs;
 use crate::failure::Failure;
-use crate::session::Loaded;
+use crate::session::load;
 use engine::{Output, Speculation, Stats};
 use std::collections::BTreeMap;
 use std::io::{Write, stdout};
 
 pub(crate) fn run(args: AcceptanceArgs) -> Result<(), Failure> {
-    let loaded = Loaded::open(&args.model)?;
-    let workload = Workload::read(&args.workload, &loaded)?;
-    drop(loaded);
+    let pair = load(&args.model)?;
+    let workload = Workload::read(&args.workload, &pair)?;
+    drop(pair);
     let mut engine = workload.engine(&args.model)?;
     let Some(draft) = engine.info().draft.clone() else {
         return Err(Failure::input("there is no drafter to measure; name one with --draft"));

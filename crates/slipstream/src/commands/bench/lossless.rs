@@ -3,7 +3,7 @@
 use super::workload::Workload;
 use crate::args::{LosslessArgs, ModelArgs};
 use crate::failure::Failure;
-use crate::session::Loaded;
+use crate::session::load;
 use engine::draft::{Drafter, Scripted};
 use engine::{Engine, EngineOptions, Output, Request, Speculation};
 use std::io::{Write, stdout};
@@ -17,9 +17,9 @@ struct Truth {
 }
 
 pub(crate) fn run(args: LosslessArgs) -> Result<(), Failure> {
-    let loaded = Loaded::open(&args.model)?;
-    let workload = Workload::read(&args.workload, &loaded)?;
-    let plain = Engine::new(loaded.pair, workload.options());
+    let pair = load(&args.model)?;
+    let workload = Workload::read(&args.workload, &pair)?;
+    let plain = Engine::new(pair, workload.options());
     if plain.info().draft.is_none() {
         return Err(Failure::input("there is no drafter to check; name one with --draft"));
     }
@@ -39,12 +39,17 @@ pub(crate) fn run(args: LosslessArgs) -> Result<(), Failure> {
             for (name, drafter) in scripted(truth, width) {
                 let mut engine = workload.engine_with(&args.model, drafter)?;
                 let requests = workload.requests(truth.temperature, Speculation::Width(width));
-                check.compare(&format!("{name} drafter, width {width}"), truth, &mut engine, requests)?;
+                check.compare(
+                    &format!("{name} drafter, width {width}"),
+                    truth,
+                    &mut engine,
+                    requests,
+                )?;
             }
         }
         for &chunk in &args.chunks {
             let options = EngineOptions { chunk, ..workload.options() };
-            let mut engine = Engine::new(Loaded::open(&args.model)?.pair, options);
+            let mut engine = Engine::new(load(&args.model)?, options);
             let requests = workload.requests(truth.temperature, Speculation::Auto);
             check.compare(&format!("DFlash, chunks of {chunk}"), truth, &mut engine, requests)?;
         }
@@ -65,7 +70,10 @@ fn truths(
         let outputs = plain.run(workload.requests(temperature, Speculation::Off))?;
         let tokens: usize = outputs.iter().map(|o| o.tokens.len()).sum();
         let seconds = started.elapsed().as_secs_f64();
-        println!("T {temperature}, plain: {} outputs, {tokens} tokens, {seconds:.0} s", outputs.len());
+        println!(
+            "T {temperature}, plain: {} outputs, {tokens} tokens, {seconds:.0} s",
+            outputs.len()
+        );
         truths.push(Truth { temperature, prompts: prompts.clone(), outputs });
     }
     Ok(truths)
@@ -79,7 +87,7 @@ fn alone(
     truth: &Truth,
 ) -> Result<(), Failure> {
     let options = EngineOptions { max_running: 1, ..workload.options() };
-    let mut engine = Engine::new(Loaded::open(model)?.pair, options);
+    let mut engine = Engine::new(load(model)?, options);
     let requests = workload.requests(truth.temperature, Speculation::Off);
     check.compare("plain, one at a time", truth, &mut engine, requests)
 }
@@ -101,9 +109,8 @@ impl Check {
         let same = |(a, b): &(&Output, &Output)| a.ids() == b.ids() && a.text == b.text;
         let equal = outputs.iter().zip(&truth.outputs).filter(same).count();
         self.different += outputs.len() - equal;
-        let (committed, steps) = outputs.iter().fold((0, 0), |(c, s), o| {
-            (c + o.stats.committed, s + o.stats.steps)
-        });
+        let (committed, steps) =
+            outputs.iter().fold((0, 0), |(c, s), o| (c + o.stats.committed, s + o.stats.steps));
         let mut out = stdout().lock();
         writeln!(
             out,

@@ -3,7 +3,7 @@
 use super::workload::Workload;
 use crate::args::SpeedArgs;
 use crate::failure::Failure;
-use crate::session::Loaded;
+use crate::session::load;
 use engine::{Counters, Engine, EngineOptions, Output, Speculation};
 use std::io::{Write, stdout};
 use std::time::Duration;
@@ -19,10 +19,10 @@ struct Pass {
 }
 
 pub(crate) fn run(args: SpeedArgs) -> Result<(), Failure> {
-    let loaded = Loaded::open(&args.model)?;
-    let workload = Workload::read(&args.workload, &loaded)?;
+    let pair = load(&args.model)?;
+    let workload = Workload::read(&args.workload, &pair)?;
     let options = EngineOptions { max_running: 1, ..workload.options() };
-    let mut engine = Engine::new(loaded.pair, options);
+    let mut engine = Engine::new(pair, options);
     let kinds = match engine.info().draft {
         Some(_) => vec![("plain", Speculation::Off), ("drafted", drafted(args.model.width))],
         None => vec![("plain", Speculation::Off)],
@@ -47,8 +47,14 @@ pub(crate) fn run(args: SpeedArgs) -> Result<(), Failure> {
     }
     if let [plain, drafted] = &passes[..] {
         let (p, d) = (median(plain, |p| p.decode), median(drafted, |p| p.decode));
-        let same = plain[0].outputs.iter().zip(&drafted[0].outputs).all(|(a, b)| a.ids() == b.ids());
-        writeln!(out, "drafted / plain: {:.2} ×, outputs {}", d / p, if same { "equal" } else { "DIFFERENT" })?;
+        let same =
+            plain[0].outputs.iter().zip(&drafted[0].outputs).all(|(a, b)| a.ids() == b.ids());
+        writeln!(
+            out,
+            "drafted / plain: {:.2} ×, outputs {}",
+            d / p,
+            if same { "equal" } else { "DIFFERENT" }
+        )?;
         if !same {
             return Err(Failure::Different);
         }
@@ -89,9 +95,10 @@ fn report(out: &mut impl Write, name: &str, passes: &[Pass]) -> Result<(), Failu
     let rates = passes.iter().map(|p| p.decode);
     let least = rates.clone().fold(f64::INFINITY, f64::min);
     let most = rates.fold(0.0, f64::max);
-    let (committed, steps) = passes[0].outputs.iter().fold((0, 0), |(c, s), o| {
-        (c + o.stats.committed, s + o.stats.steps)
-    });
+    let (committed, steps) = passes[0]
+        .outputs
+        .iter()
+        .fold((0, 0), |(c, s), o| (c + o.stats.committed, s + o.stats.steps));
     writeln!(
         out,
         "{name}: {:.1} tok/s ({least:.1} – {most:.1}), τ {:.2}, first token {:.1} ms",

@@ -2,12 +2,15 @@
 
 use crate::args::{ModelArgs, WorkloadArgs};
 use crate::failure::Failure;
-use crate::session::{Loaded, message};
+use crate::session::{load, message};
 use engine::draft::Drafter;
-use engine::{Engine, EngineOptions, Limits, Request, Sampling, Speculation, Stops};
+use engine::{Engine, EngineOptions, Limits, Pair, Request, Sampling, Speculation, Stops};
 use model::chat::ChatOptions;
 use serde::Deserialize;
 use std::path::Path;
+
+/// Prompts that the default drafter was not trained on.
+const HELDOUT: &str = include_str!("../../../../../models/heldout-prompts.jsonl");
 
 /// One line of the prompt file.
 #[derive(Deserialize)]
@@ -32,26 +35,29 @@ pub(crate) struct Workload {
 
 impl Workload {
     /// Reads the prompts and puts them into the model's chat format.
-    pub(crate) fn read(args: &WorkloadArgs, loaded: &Loaded) -> Result<Workload, Failure> {
-        let path = args.prompts.clone().unwrap_or_else(fetch::heldout_prompts);
-        let text = std::fs::read_to_string(&path)
-            .map_err(|e| Failure::input(format!("--prompts {}: {e}", path.display())))?;
-        let lines = parse(&path, &text)?;
+    pub(crate) fn read(args: &WorkloadArgs, pair: &Pair) -> Result<Workload, Failure> {
+        let lines = match &args.prompts {
+            None => parse(Path::new("held-out prompts"), HELDOUT)?,
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|e| Failure::input(format!("--prompts {}: {e}", path.display())))?;
+                parse(path, &text)?
+            }
+        };
         let count = args.count.unwrap_or(lines.len()).min(lines.len());
         // Evenly from the whole file, which is sorted by topic.
         let chosen = (0..count).map(|i| &lines[i * lines.len() / count]);
-        let Some(template) = &loaded.pair.template else {
+        let Some(template) = &pair.template else {
             return Err(Failure::input("the model has no chat template, which the prompts need"));
         };
         let prompts = chosen.map(|line| {
             let messages = [message("user", &line.prompt)];
-            let ids =
-                template.encode(&loaded.pair.tokenizer, &messages, &ChatOptions::default())?;
+            let ids = template.encode(&pair.tokenizer, &messages, &ChatOptions::default())?;
             Ok(Prompt { topic: line.topic.clone(), ids })
         });
         Ok(Workload {
             prompts: prompts.collect::<Result<_, Failure>>()?,
-            ends: loaded.pair.tokenizer.end_ids().to_vec(),
+            ends: pair.tokenizer.end_ids().to_vec(),
             max_tokens: args.max_tokens,
             running: args.running,
         })
@@ -84,7 +90,7 @@ impl Workload {
 
     /// An engine with the pair's own drafter.
     pub(crate) fn engine(&self, model: &ModelArgs) -> Result<Engine, Failure> {
-        Ok(Engine::new(Loaded::open(model)?.pair, self.options()))
+        Ok(Engine::new(load(model)?, self.options()))
     }
 
     /// An engine over the same target with `drafter`.
@@ -93,7 +99,7 @@ impl Workload {
         model: &ModelArgs,
         drafter: Box<dyn Drafter>,
     ) -> Result<Engine, Failure> {
-        Ok(Engine::with_drafter(Loaded::open(model)?.pair, drafter, self.options()))
+        Ok(Engine::with_drafter(load(model)?, drafter, self.options()))
     }
 }
 
