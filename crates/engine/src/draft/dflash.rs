@@ -43,11 +43,12 @@ impl DflashDrafter {
         }
     }
 
-    /// The drafter was made for this many positions; a row whose block would reach past them
-    /// stops drafting, and no other row notices.
-    fn in_reach(&self, row: &DraftRow<'_>) -> bool {
-        row.len + self.block() <= self.model.config().body.context
-    }
+}
+
+/// The drafter was made for `context` positions; a row whose block would reach past them stops
+/// drafting, and no other row notices.
+fn in_reach(row: &DraftRow<'_>, block: usize, context: usize) -> bool {
+    row.len + block <= context
 }
 
 impl Drafter for DflashDrafter {
@@ -62,11 +63,11 @@ impl Drafter for DflashDrafter {
     /// The block is always drafted at its full width, which is what the drafter was trained at;
     /// the head runs on the positions that will be verified.
     fn propose(&mut self, target: &Decoder, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]) {
-        let block = self.block();
+        let (block, context) = (self.block(), self.model.config().body.context);
         let mut tokens = vec![self.model.config().mask_id; block];
         self.pass.clear();
         let (mut wanted, mut draws) = (Vec::new(), Vec::new());
-        for row in rows.iter().filter(|row| self.in_reach(row)) {
+        for row in rows.iter().filter(|row| in_reach(row, block, context)) {
             let first = self.pass.rows();
             tokens[0] = row.anchor;
             self.pass.push_block(&tokens, row.len, row.pages);
@@ -85,7 +86,7 @@ impl Drafter for DflashDrafter {
         let vocab = target.config().vocab;
         choose(cpu, &self.logits, vocab, self.allowed, &draws, &mut self.chosen);
         let mut chosen = self.chosen.iter();
-        for (row, out) in rows.iter().zip(out).filter(|(row, _)| self.in_reach(row)) {
+        for (row, out) in rows.iter().zip(out).filter(|(row, _)| in_reach(row, block, context)) {
             out.extend(chosen.by_ref().take(row.width - 1));
         }
     }
