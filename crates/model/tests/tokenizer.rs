@@ -1,9 +1,9 @@
 //! Tokenizers against the ids of reference encoders (`fixtures/tokenizers/make.py`), from both
 //! kinds of files.
 
-mod common;
+mod fixtures;
 
-use common::{fixture, json, metadata};
+use fixtures::{fixture, json, metadata};
 use model::LoadError;
 use model::tokenizer::{Specials, Tokenizer};
 use serde_json::{Value, json};
