@@ -162,7 +162,7 @@ impl Cpu {
         let data = Disjoint::new(data);
         self.parallel(len.div_ceil(chunk), &|i| {
             // SAFETY: each `i` runs once, and chunks of different `i` do not overlap.
-            body(i, unsafe { data.range(i * chunk..len.min((i + 1) * chunk)) });
+            body(i, unsafe { data.slice(i * chunk..len.min((i + 1) * chunk)) });
         });
     }
 }

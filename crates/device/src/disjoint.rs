@@ -13,7 +13,7 @@ pub struct Disjoint<'a, T> {
     borrow: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: the wrapper only hands out `&mut` to elements through `range`, whose caller promises
+// SAFETY: the wrapper only hands out `&mut` to elements through `slice`, whose caller promises
 // that no two of them overlap; sending those across threads needs `T: Send` and nothing more.
 unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
 // SAFETY: as above.
@@ -44,7 +44,7 @@ impl<'a, T> Disjoint<'a, T> {
     /// While the result lives, no other result of this method may share an element with it, on
     /// any thread.
     #[allow(clippy::mut_from_ref)] // the point of the type; see the obligation above
-    pub unsafe fn range(&self, range: Range<usize>) -> &mut [T] {
+    pub unsafe fn slice(&self, range: Range<usize>) -> &mut [T] {
         assert!(
             range.start <= range.end && range.end <= self.len,
             "{range:?} lies outside a slice of {} elements",
@@ -70,7 +70,7 @@ mod tests {
                 scope.spawn(move || {
                     for i in (t..64).step_by(4) {
                         // SAFETY: thread `t` takes the elements congruent to `t` modulo 4.
-                        let own = unsafe { shared.range(i..i + 1) };
+                        let own = unsafe { shared.slice(i..i + 1) };
                         own[0] = i as u32 + 1;
                     }
                 });
@@ -85,6 +85,6 @@ mod tests {
         let mut data = [0u8; 4];
         let shared = Disjoint::new(&mut data);
         // SAFETY: the only slice taken.
-        unsafe { shared.range(2..5) };
+        unsafe { shared.slice(2..5) };
     }
 }

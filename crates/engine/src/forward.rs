@@ -1,6 +1,7 @@
 //! One step on the forward lane: draft → verify → choose → accept → publish → absorb, with no
 //! host in between. The lane alone owns this state, so nothing else can write it.
 
+use crate::counters::StepTimes;
 use crate::draft::{DraftRow, Drafter};
 use device::Cpu;
 use kernels::accept::accept;
@@ -9,7 +10,7 @@ use kernels::kv_store::KvPool;
 use model::decoder::{Decoder, Workspace};
 use model::pass::{Pass, slot};
 use schedule::{PlannedRow, RowOutcome, Then, Work};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The device's side of the engine.
 pub(crate) struct Forward {
@@ -52,17 +53,6 @@ pub(crate) struct RowResult {
     pub(crate) logprobs: Vec<LogProbs>,
     /// Drafts that were verified.
     pub(crate) drafted: usize,
-}
-
-/// Device time of the parts of a step.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct StepTimes {
-    /// Draft pass.
-    pub draft: Duration,
-    /// Verify pass and choice.
-    pub verify: Duration,
-    /// Absorbing accepted tokens.
-    pub absorb: Duration,
 }
 
 /// A planned row once the device's own length is known.
@@ -279,13 +269,5 @@ fn draw(row: &PlannedRow, position: usize) -> Draw {
         min_p: row.sampling.min_p,
         seed: row.sampling.seed,
         position: position as u32,
-    }
-}
-
-impl std::ops::AddAssign for StepTimes {
-    fn add_assign(&mut self, other: StepTimes) {
-        self.draft += other.draft;
-        self.verify += other.verify;
-        self.absorb += other.absorb;
     }
 }

@@ -8,6 +8,7 @@
 //! landed, so the planner works with bounds and the device with its own exact lengths.
 
 mod collect;
+mod counters;
 pub mod draft;
 mod forward;
 mod memory;
@@ -16,7 +17,7 @@ mod pair;
 mod turn;
 
 pub use collect::{Output, RunError};
-pub use forward::StepTimes;
+pub use counters::{Counters, StepTimes};
 pub use memory::EngineOptions;
 pub use output::{Finished, Segment, Stats, TokenOut, Update};
 pub use pair::{Pair, PairOptions};
@@ -30,7 +31,6 @@ use model::tokenizer::Tokenizer;
 use schedule::{Bounds, Scheduler, SchedulerOptions};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 use turn::{InFlight, Open};
 
 /// The engine. See [`Engine::turn`].
@@ -83,17 +83,6 @@ pub struct DraftInfo {
     pub mask_id: Option<u32>,
     /// Default verify width, the anchor included.
     pub width: usize,
-}
-
-/// What the engine did since it started.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Counters {
-    /// Landed steps.
-    pub steps: u64,
-    /// Device time of those steps, by part.
-    pub times: StepTimes,
-    /// Time the host waited in landing, the only place where it waits.
-    pub host_blocked: Duration,
 }
 
 impl Engine {

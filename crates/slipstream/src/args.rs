@@ -27,6 +27,9 @@ pub(crate) enum Command {
     Models,
     /// Describe a checkpoint
     Inspect(InspectArgs),
+    /// Measure the drafter and check that it changes nothing
+    #[command(subcommand)]
+    Bench(BenchCommand),
 }
 
 /// Which models, and how to run them.
@@ -172,6 +175,80 @@ pub(crate) struct InspectArgs {
     /// One JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Acceptance length τ of the drafter, by width and topic
+    Acceptance(AcceptanceArgs),
+    /// Compare outputs of every drafter, width and chunk size with plain ones; exit code 1 when
+    /// one differs
+    Lossless(LosslessArgs),
+    /// Plain against drafted decoding, one request at a time
+    Speed(SpeedArgs),
+}
+
+/// What a benchmark runs on.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Workload")]
+pub(crate) struct WorkloadArgs {
+    /// A file of lines {"topic": "…", "prompt": "…"}; the drafter's held-out prompts otherwise
+    #[arg(long, value_name = "PATH")]
+    pub(crate) prompts: Option<PathBuf>,
+    /// Use N prompts, evenly from the file; all otherwise
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub(crate) count: Option<usize>,
+    /// Output tokens of a prompt at most
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one)]
+    pub(crate) max_tokens: usize,
+    /// Requests that run at once
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one)]
+    pub(crate) running: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AcceptanceArgs {
+    /// Verify widths
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "4,8,16", value_parser = at_least_one)]
+    pub(crate) widths: Vec<usize>,
+    /// Temperatures
+    #[arg(long, value_name = "T,…", value_delimiter = ',', default_value = "0", value_parser = temperature)]
+    pub(crate) temperatures: Vec<f32>,
+    #[command(flatten)]
+    pub(crate) workload: WorkloadArgs,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LosslessArgs {
+    /// Verify widths
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2,4,8,16", value_parser = at_least_one)]
+    pub(crate) widths: Vec<usize>,
+    /// Temperatures
+    #[arg(long, value_name = "T,…", value_delimiter = ',', default_value = "0,0.7,1", value_parser = temperature)]
+    pub(crate) temperatures: Vec<f32>,
+    /// Prompt tokens a step, besides the default
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,7,64", value_parser = at_least_one)]
+    pub(crate) chunks: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) workload: WorkloadArgs,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SpeedArgs {
+    /// 0 is greedy
+    #[arg(long, value_name = "T", default_value = "0", value_parser = temperature)]
+    pub(crate) temperature: f32,
+    /// Runs of each kind
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one)]
+    pub(crate) repeats: usize,
+    #[command(flatten)]
+    pub(crate) workload: WorkloadArgs,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
 }
 
 /// A seed from the system's entropy, by way of the standard library's hash keys.

@@ -28,19 +28,25 @@ pub(crate) struct Session {
 /// What to do with the text while it arrives.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(&Update) -> io::Result<()>;
 
+/// Fetches and loads the pair that `args` names.
+pub(crate) fn load(args: &ModelArgs) -> Result<Pair, Failure> {
+    let sources = Sources::from_env()?;
+    let progress = Progress::for_stderr();
+    let target = sources.resolve(&args.model, Effort::UseLocal, progress)?;
+    let draft = drafter(args, &sources, progress)?;
+    let cpus = || thread::available_parallelism().map_or(1, |cpus| cpus.get());
+    let cpu = Cpu::new(args.threads.unwrap_or_else(cpus));
+    let pair = Pair::load(&cpu, &target, draft.as_deref(), &PairOptions::default())?;
+    for name in pair.unused() {
+        eprintln!("warning: {}: tensor {name} is not used", target.display());
+    }
+    Ok(pair)
+}
+
 impl Session {
-    /// Fetches and loads what `args` names.
+    /// Fetches and loads what `args` names, and starts an engine over it.
     pub(crate) fn open(args: &ModelArgs) -> Result<Session, Failure> {
-        let sources = Sources::from_env()?;
-        let progress = Progress::for_stderr();
-        let target = sources.resolve(&args.model, Effort::UseLocal, progress)?;
-        let draft = drafter(args, &sources, progress)?;
-        let cpus = || thread::available_parallelism().map_or(1, |cpus| cpus.get());
-        let cpu = Cpu::new(args.threads.unwrap_or_else(cpus));
-        let pair = Pair::load(&cpu, &target, draft.as_deref(), &PairOptions::default())?;
-        for name in pair.unused() {
-            eprintln!("warning: {}: tensor {name} is not used", target.display());
-        }
+        let pair = load(args)?;
         let (tokenizer, template) = (Arc::clone(&pair.tokenizer), pair.template.clone());
         Ok(Session {
             engine: Engine::new(pair, EngineOptions::default()),

@@ -13,7 +13,7 @@ pub(super) fn swiglu(cpu: &Cpu, gate: &[f32], up: &[f32], out: &mut [f32]) {
     spread(cpu, len.div_ceil(PART), len, &|part| {
         let range = part * PART..((part + 1) * PART).min(len);
         // SAFETY: the parts' ranges do not overlap.
-        let out = unsafe { shared.range(range.clone()) };
+        let out = unsafe { shared.slice(range.clone()) };
         Level::best().dispatch(SwiGlu { gate: &gate[range.clone()], up: &up[range], out });
     });
 }

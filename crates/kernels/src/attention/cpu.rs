@@ -155,7 +155,7 @@ impl<'a> Tile<'a> {
         for (i, state) in state.chunks_exact(tile::state_len(self.launch.pool.head_dim)).enumerate()
         {
             // SAFETY: a query vector belongs to one tile, and a tile is finished once.
-            let out = unsafe { out.range(self.query(i)) };
+            let out = unsafe { out.slice(self.query(i)) };
             level.dispatch(Finish { state, out });
         }
     }
@@ -227,7 +227,7 @@ fn single_splits(cpu: &Cpu, level: Level, tiles: &[Tile<'_>], q: &[f32], out: &D
     spread(cpu, parts.len(), work, &|part| {
         let (index, keys, range) = &parts[part];
         // SAFETY: the parts' ranges do not overlap.
-        let partial = unsafe { shared.range(range.clone()) };
+        let partial = unsafe { shared.slice(range.clone()) };
         tiles[*index].split(level, keys, q, partial);
     });
     for splits in parts.chunk_by(|a, b| a.0 == b.0) {

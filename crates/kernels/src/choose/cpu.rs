@@ -42,7 +42,7 @@ impl Segments {
             let start = part % self.a_row * self.len;
             let tokens = start..(start + self.len).min(self.allowed);
             // SAFETY: each part writes its own result.
-            let result = unsafe { shared.range(part..part + 1) };
+            let result = unsafe { shared.slice(part..part + 1) };
             result[0] = body(rows[part / self.a_row], tokens);
         });
         results

@@ -101,13 +101,14 @@ impl Kernel for Largest<'_> {
         let room = (2 * self.count).max(256);
         // What is found later than `count` tokens of this logit ranks behind them all.
         let mut limit = f32::NEG_INFINITY;
-        for (index, vector) in self.row.chunks(LANES).enumerate() {
-            let mut logits = [f32::NEG_INFINITY; LANES];
-            logits[..vector.len()].copy_from_slice(vector);
-            if lanes.ge(lanes.load(&logits), lanes.splat(limit)) == 0 {
+        let (vectors, rest) = self.row.as_chunks::<LANES>();
+        let mut last = [f32::NEG_INFINITY; LANES];
+        last[..rest.len()].copy_from_slice(rest);
+        for (index, logits) in vectors.iter().chain(std::iter::once(&last)).enumerate() {
+            if lanes.ge(lanes.load(logits), lanes.splat(limit)) == 0 {
                 continue;
             }
-            for (i, &logit) in vector.iter().enumerate() {
+            for (i, &logit) in logits.iter().enumerate() {
                 if logit > limit {
                     self.found.push(((index * LANES + i) as u32, logit + 0.0));
                 }

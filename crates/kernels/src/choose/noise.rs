@@ -10,20 +10,36 @@ type Words = [u32; LANES];
 
 /// Philox 4×32 with 10 rounds on 16 counters, word by word (Salmon et al. 2011, "Parallel random
 /// numbers: as easy as 1, 2, 3").
+///
+/// The words sit in the low halves of 64-bit lanes, whose high halves are never looked at: a
+/// product needs no shuffling then, its low half being the lane itself and its high half a shift.
 #[inline(always)]
-fn philox([mut c0, mut c1, mut c2, mut c3]: [Words; 4], mut key: [u32; 2]) -> [Words; 4] {
+fn philox(counters: [Words; 4], mut key: [u32; 2]) -> [Words; 4] {
+    let [mut c0, mut c1, mut c2, mut c3] = [[0u64; LANES]; 4];
+    for i in 0..LANES {
+        c0[i] = counters[0][i].into();
+        c1[i] = counters[1][i].into();
+        c2[i] = counters[2][i].into();
+        c3[i] = counters[3][i].into();
+    }
     for _ in 0..10 {
+        let (k0, k1) = (u64::from(key[0]), u64::from(key[1]));
         for i in 0..LANES {
-            let p0 = 0xd251_1f53 * u64::from(c0[i]);
-            let p2 = 0xcd9e_8d57 * u64::from(c2[i]);
-            c0[i] = (p2 >> 32) as u32 ^ c1[i] ^ key[0];
-            c1[i] = p2 as u32;
-            c2[i] = (p0 >> 32) as u32 ^ c3[i] ^ key[1];
-            c3[i] = p0 as u32;
+            let p0 = 0xd251_1f53 * u64::from(c0[i] as u32);
+            let p2 = 0xcd9e_8d57 * u64::from(c2[i] as u32);
+            (c0[i], c1[i]) = ((p2 >> 32) ^ c1[i] ^ k0, p2);
+            (c2[i], c3[i]) = ((p0 >> 32) ^ c3[i] ^ k1, p0);
         }
         key = [key[0].wrapping_add(0x9e37_79b9), key[1].wrapping_add(0xbb67_ae85)];
     }
-    [c0, c1, c2, c3]
+    let mut words = [[0; LANES]; 4];
+    for i in 0..LANES {
+        words[0][i] = c0[i] as u32;
+        words[1][i] = c1[i] as u32;
+        words[2][i] = c2[i] as u32;
+        words[3][i] = c3[i] as u32;
+    }
+    words
 }
 
 /// The words of tokens `block · 64 .. + 64`.

@@ -231,7 +231,7 @@ impl Output<'_> {
         for (r, values) in out.iter().enumerate() {
             let at = (row + r) * n + first;
             // SAFETY: these are the columns of panel `p`, and each panel is run by one part.
-            let y = unsafe { self.y.range(at..at + live) };
+            let y = unsafe { self.y.slice(at..at + live) };
             y.copy_from_slice(&values[..live]);
         }
     }

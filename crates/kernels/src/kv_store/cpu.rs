@@ -26,8 +26,8 @@ pub(super) fn store(
             let (keys, values) = unsafe {
                 let value = (block * page + offset) * padded;
                 (
-                    shared_k.range(block * dim * page..(block + 1) * dim * page),
-                    shared_v.range(value..value + dim),
+                    shared_k.slice(block * dim * page..(block + 1) * dim * page),
+                    shared_v.slice(value..value + dim),
                 )
             };
             values.copy_from_slice(&v[from..from + dim]);

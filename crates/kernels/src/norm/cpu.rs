@@ -19,7 +19,7 @@ pub(super) fn rms_norm(cpu: &Cpu, x: &[f32], weight: &[f32], eps: f32, out: &mut
     let shared = Disjoint::new(out);
     rows(cpu, x.len(), weight.len(), &|part| {
         // SAFETY: `rows` hands each element to one part.
-        let out = unsafe { shared.range(part.clone()) };
+        let out = unsafe { shared.slice(part.clone()) };
         Level::best().dispatch(Norm { x: &x[part], weight, eps, out });
     });
 }
@@ -29,7 +29,7 @@ pub(super) fn rms_norm_in_place(cpu: &Cpu, x: &mut [f32], weight: &[f32], eps: f
     let shared = Disjoint::new(x);
     rows(cpu, len, weight.len(), &|part| {
         // SAFETY: `rows` hands each element to one part.
-        let x = unsafe { shared.range(part) };
+        let x = unsafe { shared.slice(part) };
         Level::best().dispatch(NormInPlace { x, weight, eps });
     });
 }
@@ -46,7 +46,7 @@ pub(super) fn add_rms_norm(
     let (shared_x, shared_out) = (Disjoint::new(x), Disjoint::new(out));
     rows(cpu, len, weight.len(), &|part| {
         // SAFETY: `rows` hands each element to one part.
-        let (x, out) = unsafe { (shared_x.range(part.clone()), shared_out.range(part.clone())) };
+        let (x, out) = unsafe { (shared_x.slice(part.clone()), shared_out.slice(part.clone())) };
         Level::best().dispatch(AddNorm { x, delta: &delta[part], weight, eps, out });
     });
 }

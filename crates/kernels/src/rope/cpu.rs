@@ -25,7 +25,7 @@ pub(super) fn rope(cpu: &Cpu, x: &mut [f32], heads: usize, head_dim: usize, angl
     spread(cpu, rows.div_ceil(PART), elements, &|part| {
         for row in part * PART..((part + 1) * PART).min(rows) {
             // SAFETY: a row belongs to one part.
-            let x = unsafe { shared.range(row * width..(row + 1) * width) };
+            let x = unsafe { shared.slice(row * width..(row + 1) * width) };
             let angles_of_row = row * half..(row + 1) * half;
             let (cos, sin) = (&angles.cos[angles_of_row.clone()], &angles.sin[angles_of_row]);
             for head in x.chunks_exact_mut(head_dim) {
