@@ -1,7 +1,7 @@
 //! Measures products with packed weights: bytes of weight a second at one row, operations a
 //! second at more.
 //!
-//!     cargo run --release -p slipstream-kernels --example gemm_speed [threads]
+//!     cargo run --release -p slipstream-kernels --example gemm_speed [threads [format]]
 //!
 //! Each shape is held in as many copies as exceed the caches, as the layers of a model do.
 
@@ -27,11 +27,16 @@ const ROWS: [usize; 5] = [1, 4, 8, 16, 512];
 const PASS: usize = 100 << 20;
 
 fn main() {
-    let threads = std::env::args().nth(1).map(|t| t.parse().expect("a number of threads"));
+    let mut arguments = std::env::args().skip(1);
+    let threads = arguments.next().map(|t| t.parse().expect("a number of threads"));
+    let only = arguments.next();
     let cpu = threads.map_or_else(Cpu::host, Cpu::new);
     println!("{} threads", cpu.threads());
     println!("format     n     k   pack GB/s  {}", ROWS.map(|r| format!("{r:>9} rows")).join(" "));
     for (format, n, k) in SHAPES {
+        if only.as_ref().is_some_and(|only| only != format.name()) {
+            continue;
+        }
         let bytes = format.bytes(n * k).expect("whole blocks");
         // Small codes and factors; the speed does not depend on them.
         let data: Vec<u8> = (0..bytes).map(|i| (i * 7 % 32) as u8).collect();
