@@ -317,7 +317,7 @@ mod tests {
             ("generate x --top-p 1.5", ["--top-p", "above 0"]),
             ("generate x --min-p 1.1", ["--min-p", "from 0"]),
             ("generate x --min-p -0.1", ["--min-p", "from 0"]),
-            ("generate x --top-k -3", ["--top-k", "invalid digit"]),
+            ("generate x --top-k -3", ["--top-k", "is not in 0.."]),
             ("generate x --seed -1", ["--seed", "invalid digit"]),
             ("generate x --max-tokens 0", ["--max-tokens", "at least 1"]),
             ("generate x --max-tokens many", ["--max-tokens", "whole number"]),

@@ -205,17 +205,6 @@ fn a_conversation_remembers_and_forgets() {
 }
 
 #[test]
-fn a_conversation_past_the_context_forgets_its_oldest_messages() {
-    target();
-    // Two messages of about 5,000 tokens: together they exceed the context of 8,192.
-    let long = "one two three four five ".repeat(1_000);
-    let script = format!("{long}\nShort question: what is two plus two?\n{long}\n");
-    let talk = run_with_input(&["chat", "--max-tokens", "4"], &script).ok();
-    assert!(talk.err.contains("the context is full: the 2 oldest messages"), "{}", talk.err);
-    assert_eq!(talk.err.matches("first token").count(), 3, "{}", talk.err);
-}
-
-#[test]
 fn a_reader_that_leaves_ends_the_program_in_silence() {
     target();
     let mut child = command(&["generate", "Once upon a time", "--max-tokens", "400"])
