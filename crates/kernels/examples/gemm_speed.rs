@@ -31,7 +31,13 @@ fn main() {
     let threads = arguments.next().map(|t| t.parse().expect("a number of threads"));
     let only = arguments.next();
     let cpu = threads.map_or_else(Cpu::host, Cpu::new);
-    println!("{} threads", cpu.threads());
+    let regions = (0..1000).map(|_| {
+        let start = Instant::now();
+        cpu.parallel(2 * cpu.threads(), &|_| ());
+        start.elapsed()
+    });
+    let region = fast(regions.collect()) * 1e6;
+    println!("{} threads, an empty region takes {region:.1} µs", cpu.threads());
     println!("format     n     k   pack GB/s  {}", ROWS.map(|r| format!("{r:>9} rows")).join(" "));
     for (format, n, k) in SHAPES {
         if only.as_ref().is_some_and(|only| only != format.name()) {
@@ -40,18 +46,29 @@ fn main() {
         let bytes = format.bytes(n * k).expect("whole blocks");
         // Small codes and factors; the speed does not depend on them.
         let data: Vec<u8> = (0..bytes).map(|i| (i * 7 % 32) as u8).collect();
-        let start = Instant::now();
+        let mut calls = Vec::new();
         let weights: Vec<Weight> = (0..PASS.div_ceil(bytes))
-            .map(|_| Weight::pack(&cpu, format, n, k, RowOrder::Plain, &data))
+            .map(|_| {
+                let start = Instant::now();
+                let weight = Weight::pack(&cpu, format, n, k, RowOrder::Plain, &data);
+                calls.push(start.elapsed());
+                weight
+            })
             .collect();
-        let pack = (weights.len() * bytes) as f64 / start.elapsed().as_secs_f64() / 1e9;
+        let pack = bytes as f64 / fast(calls) / 1e9;
         let cells = ROWS.map(|rows| measure(&cpu, &weights, rows));
         println!("{:<5} {n:>6} {k:>5}  {pack:>9.2}  {}", format.name(), cells.join(" "));
     }
 }
 
-/// The speed of the fastest tenth of the calls: on a shared machine the others measure the
-/// neighbours.
+/// Seconds of the slowest of the fastest tenth of the calls: on a shared machine the others
+/// measure the neighbours.
+fn fast(mut calls: Vec<Duration>) -> f64 {
+    calls.sort_unstable();
+    calls[calls.len() / 10].as_secs_f64()
+}
+
+/// The speed of one product.
 fn measure(cpu: &Cpu, weights: &[Weight], rows: usize) -> String {
     /// Calls measured; fewer when they take long.
     const CALLS: usize = 400;
@@ -69,8 +86,7 @@ fn measure(cpu: &Cpu, weights: &[Weight], rows: usize) -> String {
             break;
         }
     }
-    calls.sort_unstable();
-    let seconds = calls[calls.len() / 10].as_secs_f64();
+    let seconds = fast(calls);
     if rows == 1 {
         format!("{:>9.1} GB/s", weights[0].bytes() as f64 / seconds / 1e9)
     } else {
