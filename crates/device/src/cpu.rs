@@ -1,27 +1,432 @@
 //! The CPU as a device: a fixed number of threads that split loops.
+//!
+//! One word, the *gate*, publishes a region: its epoch, whether it is open, and how many workers
+//! are inside. A worker that sees a new epoch enters if the gate is still open and claims parts
+//! from a shared counter, as does the caller. When no part is left the caller closes the gate and
+//! waits only for workers that are inside. A worker whose core is busy elsewhere simply never
+//! enters, so nobody waits for it. All waits spin briefly and then sleep.
+
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::{JoinHandle, Thread};
+
+use crate::Disjoint;
+
+/// Looks at the gate a worker takes before it sleeps. One look is about 15 to 40 ns, so this
+/// covers the serial gaps of a forward pass (tens of microseconds) and little more.
+const WORKER_SPINS: u32 = 2_000;
+/// Looks at the gate the caller takes, when parts of its region still run, before it sleeps and
+/// leaves its core to them.
+const CALLER_SPINS: u32 = 1_000;
+
+/// Gate: workers inside the region.
+const INSIDE: u64 = 0xffff;
+/// Gate: the region may be entered.
+const OPEN: u64 = 1 << 16;
+/// Gate: one epoch.
+const EPOCH: u64 = 1 << 17;
 
 /// A CPU device: its thread pool. Cloning shares the pool.
 #[derive(Clone)]
 pub struct Cpu {
-    threads: usize,
+    pool: Arc<Pool>,
 }
+
+struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+/// One loop being split.
+struct Region {
+    /// Borrowed from the caller of `parallel`, which outlasts the region.
+    body: *const (dyn Fn(usize) + Sync),
+    parts: usize,
+    caller: Thread,
+}
+
+/// A value alone on its cache lines, so that writes to it do not slow reads of its neighbours.
+#[repr(align(128))]
+struct Apart<T>(T);
+
+struct Shared {
+    gate: Apart<AtomicU64>,
+    /// Next part to claim.
+    next: Apart<AtomicUsize>,
+    /// Written by the holder of `submit` while the gate is closed and nobody is inside; read by
+    /// whoever is inside.
+    region: UnsafeCell<Option<Region>>,
+    /// Held by the caller whose region runs.
+    submit: Mutex<()>,
+    /// The first panic of the region.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    /// Workers asleep on `wake`.
+    sleeping: AtomicUsize,
+    sleep: Mutex<()>,
+    wake: Condvar,
+    stop: AtomicBool,
+}
+
+// SAFETY: `region` is the only field that is not Sync by itself. The gate orders its accesses:
+// it is written while closed and empty (release on opening) and read only from inside (acquire
+// on entering, release on leaving). The body it points to is `Sync`.
+unsafe impl Sync for Shared {}
+// SAFETY: as above; the raw pointer is only used from inside a region.
+unsafe impl Send for Shared {}
 
 impl Cpu {
     /// A device of `threads` threads (at least 1), the calling thread included.
     pub fn new(threads: usize) -> Cpu {
-        Cpu { threads: threads.max(1) }
+        let shared = Arc::new(Shared {
+            gate: Apart(AtomicU64::new(0)),
+            next: Apart(AtomicUsize::new(0)),
+            region: UnsafeCell::new(None),
+            submit: Mutex::new(()),
+            panic: Mutex::new(None),
+            sleeping: AtomicUsize::new(0),
+            sleep: Mutex::new(()),
+            wake: Condvar::new(),
+            stop: AtomicBool::new(false),
+        });
+        let workers = (1..threads.clamp(1, INSIDE as usize))
+            .map(|i| {
+                let shared = Arc::clone(&shared);
+                std::thread::Builder::new()
+                    .name(format!("cpu-{i}"))
+                    .spawn(move || shared.serve())
+                    .expect("the operating system can start a thread")
+            })
+            .collect();
+        Cpu { pool: Arc::new(Pool { shared, workers }) }
+    }
+
+    /// A device of as many threads as this process may run at once.
+    pub fn host() -> Cpu {
+        Cpu::new(std::thread::available_parallelism().map_or(1, |threads| threads.get()))
     }
 
     /// Threads that take part in [`Cpu::parallel`].
     pub fn threads(&self) -> usize {
-        self.threads
+        self.pool.workers.len() + 1
     }
 
     /// Runs `body(0) … body(parts - 1)`, each once, spread over the threads; returns when all
     /// have ended. Which thread runs which part is unspecified, so results must not depend on it.
+    ///
+    /// A region started while another one runs (from another thread, or from inside a body) runs
+    /// on its caller alone.
+    ///
+    /// # Panics
+    /// When a body panics: with its payload, after all running parts have ended. Parts not yet
+    /// started are then skipped.
     pub fn parallel(&self, parts: usize, body: &(dyn Fn(usize) + Sync)) {
-        for part in 0..parts {
-            body(part);
+        let shared = &*self.pool.shared;
+        let alone = parts <= 1 || self.pool.workers.is_empty();
+        let Some(turn) = (if alone { None } else { shared.take_turn() }) else {
+            (0..parts).for_each(body);
+            return;
+        };
+        // SAFETY: only the lifetime changes. The pointer is used from inside the region, and
+        // this function returns (or unwinds) only after `close` saw the region empty.
+        let erased = unsafe {
+            std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), *const (dyn Fn(usize) + Sync)>(
+                body,
+            )
+        };
+        shared.open(Region { body: erased, parts, caller: std::thread::current() });
+        shared.claim_parts(body, parts);
+        shared.close();
+        let panic = lock(&shared.panic).take();
+        drop(turn);
+        if let Some(payload) = panic {
+            resume_unwind(payload);
         }
+    }
+
+    /// Cuts `data` into chunks of `chunk` elements (the last may be shorter) and runs
+    /// `body(i, chunk i)` for each, spread over the threads like [`Cpu::parallel`].
+    ///
+    /// # Panics
+    /// When `chunk` is 0, or a body panics.
+    pub fn chunks<T: Send>(
+        &self,
+        data: &mut [T],
+        chunk: usize,
+        body: &(dyn Fn(usize, &mut [T]) + Sync),
+    ) {
+        assert!(chunk > 0, "a chunk has at least one element");
+        let len = data.len();
+        let data = Disjoint::new(data);
+        self.parallel(len.div_ceil(chunk), &|i| {
+            // SAFETY: each `i` runs once, and chunks of different `i` do not overlap.
+            body(i, unsafe { data.slice(i * chunk..len.min((i + 1) * chunk)) });
+        });
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.gate.0.fetch_add(EPOCH, Ordering::SeqCst);
+        self.shared.wake_sleepers();
+        for worker in self.workers.drain(..) {
+            // Bodies' panics are caught and handed to their callers, so there is none to report.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Shared {
+    /// The right to run a region; `None` while another one runs.
+    fn take_turn(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.submit.try_lock() {
+            Ok(turn) => Some(turn),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Publishes `region`. The caller holds `submit`.
+    fn open(&self, region: Region) {
+        // SAFETY: the gate is closed and nobody is inside (the previous `close` waited for that,
+        // and `submit` keeps other callers out), so nobody else reads or writes the cell.
+        unsafe { *self.region.get() = Some(region) };
+        self.next.0.store(0, Ordering::Relaxed);
+        let closed = self.gate.0.load(Ordering::Relaxed);
+        // SeqCst, as in `sleep_until_change`: either the worker about to sleep sees the new
+        // epoch, or this thread sees the worker in `sleeping`.
+        self.gate.0.store(closed + EPOCH + OPEN, Ordering::SeqCst);
+        if self.sleeping.load(Ordering::SeqCst) > 0 {
+            self.wake_sleepers();
+        }
+    }
+
+    /// Ends the region: lets nobody in and waits until nobody is inside.
+    fn close(&self) {
+        let mut gate = self.gate.0.fetch_and(!OPEN, Ordering::AcqRel);
+        let mut spins = 0;
+        while gate & INSIDE != 0 {
+            if spins < CALLER_SPINS {
+                spins += 1;
+                std::hint::spin_loop();
+            } else {
+                // The last worker to leave a closed region unparks this thread.
+                std::thread::park();
+            }
+            gate = self.gate.0.load(Ordering::Acquire);
+        }
+    }
+
+    /// Runs parts until none is left. A panic ends the region early and is kept for the caller.
+    fn claim_parts(&self, body: &(dyn Fn(usize) + Sync), parts: usize) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            loop {
+                let part = self.next.0.fetch_add(1, Ordering::Relaxed);
+                if part >= parts {
+                    break;
+                }
+                body(part);
+            }
+        }));
+        if let Err(payload) = outcome {
+            self.next.0.store(parts, Ordering::Relaxed);
+            lock(&self.panic).get_or_insert(payload);
+        }
+    }
+
+    /// A worker's life.
+    fn serve(&self) {
+        let mut seen = 0;
+        loop {
+            let gate = self.wait_for_change(seen);
+            seen = gate / EPOCH;
+            if self.stop.load(Ordering::SeqCst) {
+                return;
+            }
+            if self.enter(gate) {
+                self.work();
+            }
+        }
+    }
+
+    /// Waits for an epoch other than `seen`; returns the gate.
+    fn wait_for_change(&self, seen: u64) -> u64 {
+        for _ in 0..WORKER_SPINS {
+            let gate = self.gate.0.load(Ordering::Relaxed);
+            if gate / EPOCH != seen {
+                return gate;
+            }
+            std::hint::spin_loop();
+        }
+        let mut sleep = lock(&self.sleep);
+        self.sleeping.fetch_add(1, Ordering::SeqCst);
+        let gate = loop {
+            let gate = self.gate.0.load(Ordering::SeqCst);
+            if gate / EPOCH != seen {
+                break gate;
+            }
+            sleep = self.wake.wait(sleep).unwrap_or_else(PoisonError::into_inner);
+        };
+        self.sleeping.fetch_sub(1, Ordering::SeqCst);
+        gate
+    }
+
+    fn wake_sleepers(&self) {
+        // A worker holds `sleep` from its last look at the gate until it waits; taking the lock
+        // makes sure that the notification does not fall in between.
+        drop(lock(&self.sleep));
+        self.wake.notify_all();
+    }
+
+    /// Tries to enter the region of `gate`'s epoch.
+    fn enter(&self, mut gate: u64) -> bool {
+        let epoch = gate / EPOCH;
+        while gate & OPEN != 0 && gate / EPOCH == epoch {
+            match self.gate.0.compare_exchange_weak(
+                gate,
+                gate + 1,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(now) => gate = now,
+            }
+        }
+        false
+    }
+
+    /// Takes part in the region just entered, then leaves it.
+    fn work(&self) {
+        // SAFETY: this thread is inside, so the region was published before and is not replaced
+        // before this thread has left.
+        let region = unsafe { (*self.region.get()).as_ref() }.expect("an open region");
+        // SAFETY: the caller keeps the body alive until everybody inside has left.
+        self.claim_parts(unsafe { &*region.body }, region.parts);
+        // The region may be gone as soon as this thread has left it.
+        let caller = region.caller.clone();
+        let before = self.gate.0.fetch_sub(1, Ordering::Release);
+        if before & (OPEN | INSIDE) == 1 {
+            caller.unpark();
+        }
+    }
+}
+
+/// Locks; a poisoned lock still guards consistent data, since no panic can happen while one of
+/// these is held and its data half-changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// Runs a region of `parts` and checks that each part ran exactly once.
+    fn check_each_part_once(cpu: &Cpu, parts: usize) {
+        let runs: Vec<AtomicUsize> = (0..parts).map(|_| AtomicUsize::new(0)).collect();
+        cpu.parallel(parts, &|part| {
+            runs[part].fetch_add(1, Ordering::Relaxed);
+        });
+        assert!(runs.iter().all(|r| r.load(Ordering::Relaxed) == 1), "{parts} parts: {runs:?}");
+    }
+
+    #[test]
+    fn every_part_runs_once() {
+        for threads in [1, 2, 3, 8] {
+            let cpu = Cpu::new(threads);
+            assert_eq!(cpu.threads(), threads);
+            for parts in [0, 1, 2, 3, 7, 64, 1000] {
+                check_each_part_once(&cpu, parts);
+            }
+        }
+        assert_eq!(Cpu::new(0).threads(), 1);
+        assert!(Cpu::host().threads() >= 1);
+    }
+
+    #[test]
+    fn many_tiny_regions_back_to_back_and_after_sleeps() {
+        let cpu = Cpu::new(3);
+        let total = AtomicUsize::new(0);
+        for _ in 0..5_000 {
+            cpu.parallel(3, &|part| {
+                total.fetch_add(part + 1, Ordering::Relaxed);
+            });
+        }
+        assert_eq!(total.load(Ordering::Relaxed), 5_000 * 6);
+        for _ in 0..10 {
+            std::thread::sleep(Duration::from_millis(2));
+            check_each_part_once(&cpu, 5);
+        }
+    }
+
+    #[test]
+    fn all_threads_take_part() {
+        let cpu = Cpu::new(2);
+        let both = std::sync::Barrier::new(2);
+        // Ends only when two threads are in a body at once.
+        cpu.parallel(2, &|_| {
+            both.wait();
+        });
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
+        let cpu = Cpu::new(2);
+        for bad in [0, 1, 99] {
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                cpu.parallel(100, &|part| assert!(part != bad, "part {bad} broke"));
+            }));
+            let payload = outcome.expect_err("the panic reaches the caller");
+            assert_eq!(*payload.downcast_ref::<String>().unwrap(), format!("part {bad} broke"));
+            check_each_part_once(&cpu, 10);
+        }
+    }
+
+    #[test]
+    fn a_panic_on_a_worker_reaches_the_caller() {
+        let cpu = Cpu::new(2);
+        let caller = std::thread::current().id();
+        let both = std::sync::Barrier::new(2);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            cpu.parallel(2, &|_| {
+                both.wait();
+                assert_eq!(std::thread::current().id(), caller, "on a worker");
+            });
+        }));
+        assert!(outcome.is_err());
+        check_each_part_once(&cpu, 10);
+    }
+
+    #[test]
+    fn nested_and_concurrent_regions_end() {
+        let cpu = Cpu::new(2);
+        let total = AtomicUsize::new(0);
+        cpu.parallel(4, &|_| {
+            cpu.parallel(4, &|_| {
+                total.fetch_add(1, Ordering::Relaxed);
+            });
+        });
+        assert_eq!(total.load(Ordering::Relaxed), 16);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                let cpu = cpu.clone();
+                scope.spawn(move || (0..200).for_each(|_| check_each_part_once(&cpu, 4)));
+            }
+        });
+    }
+
+    #[test]
+    fn chunks_cover_the_slice() {
+        let cpu = Cpu::new(3);
+        let mut data = vec![0usize; 103];
+        cpu.chunks(&mut data, 10, &|i, chunk| {
+            assert_eq!(chunk.len(), if i == 10 { 3 } else { 10 });
+            chunk.iter_mut().enumerate().for_each(|(j, v)| *v = i * 10 + j);
+        });
+        assert!(data.iter().enumerate().all(|(i, &v)| i == v));
     }
 }

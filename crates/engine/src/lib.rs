@@ -3,16 +3,50 @@
 //! ```text
 //! submit → turn: plan → launch (forward lane) → land the step before → commit → updates
 //! ```
+//!
+//! A step moves by value: planned, in flight, landed. Step N is launched before step N − 1 has
+//! landed, so the planner works with bounds and the device with its own exact lengths.
 
+mod collect;
+mod counters;
+pub mod draft;
+mod forward;
+mod memory;
 mod output;
 mod pair;
+mod turn;
 
+pub use collect::{Output, RunError};
+pub use counters::{Counters, StepTimes};
+pub use memory::EngineOptions;
 pub use output::{Finished, Segment, Stats, TokenOut, Update};
 pub use pair::{Pair, PairOptions};
 pub use schedule::{FinishReason, Limits, Request, RequestError, Sampling, Speculation, Stops};
 
+use device::{Lane, LaneLost};
+use draft::{DflashDrafter, Drafter, NoDrafter};
+use forward::Forward;
+use memory::Geometry;
+use model::tokenizer::Tokenizer;
+use schedule::{Bounds, Scheduler, SchedulerOptions};
+use std::collections::HashMap;
+use std::sync::Arc;
+use turn::{InFlight, Open};
+
 /// The engine. See [`Engine::turn`].
-pub struct Engine {}
+pub struct Engine {
+    scheduler: Scheduler,
+    lane: Lane<Forward>,
+    /// The youngest step, until it lands.
+    in_flight: Option<InFlight>,
+    open: HashMap<RequestId, Open>,
+    /// Updates of requests that ended outside a step.
+    ready: Vec<Update>,
+    tokenizer: Arc<Tokenizer>,
+    info: Info,
+    counters: Counters,
+    next_id: u64,
+}
 
 /// Identifies a request within its engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,24 +57,9 @@ pub struct RequestId(pub u64);
 #[error("the device stopped while computing a step; no further request can be served")]
 pub struct EngineLost;
 
-/// Fixed at start.
-#[derive(Clone, Debug)]
-pub struct EngineOptions {
-    /// KV memory, in tokens over all requests; `None` for one full context.
-    pub kv_tokens: Option<usize>,
-    /// Tokens of a KV page; a power of two.
-    pub page_size: usize,
-    /// Most prompt tokens one step computes for a request.
-    pub chunk: usize,
-    /// Most requests that run at once.
-    pub max_running: usize,
-    /// Verify width of drafting requests that name none (the anchor included).
-    pub width: usize,
-}
-
-impl Default for EngineOptions {
-    fn default() -> EngineOptions {
-        EngineOptions { kv_tokens: None, page_size: 16, chunk: 512, max_running: 1, width: 8 }
+impl From<LaneLost> for EngineLost {
+    fn from(_: LaneLost) -> EngineLost {
+        EngineLost
     }
 }
 
@@ -51,7 +70,7 @@ pub struct Info {
     pub context: usize,
     /// KV memory, in tokens.
     pub kv_tokens: usize,
-    /// The drafter's block width, mask id and default verify width; `None` without a drafter.
+    /// The drafter's effective settings; `None` without a drafter.
     pub draft: Option<DraftInfo>,
 }
 
@@ -60,22 +79,85 @@ pub struct Info {
 pub struct DraftInfo {
     /// Positions drafted in one pass, the anchor included.
     pub block: usize,
-    /// The id that stands for "to be drafted".
-    pub mask_id: u32,
+    /// The id that stands for "to be drafted"; `None` for drafters that have none.
+    pub mask_id: Option<u32>,
     /// Default verify width, the anchor included.
     pub width: usize,
 }
 
 impl Engine {
-    /// An engine over a loaded pair.
+    /// An engine over a loaded pair, with the pair's drafter if it has one.
     pub fn new(pair: Pair, options: EngineOptions) -> Engine {
-        let _ = (pair, options);
-        unimplemented!()
+        let geometry = Geometry::plan(&pair, &options);
+        let (pages, page_size) = (geometry.pages, options.page_size);
+        let Pair { cpu, target, draft, tokenizer, .. } = pair;
+        let mask_id = draft.as_ref().map(|model| model.config().mask_id);
+        let drafter: Box<dyn Drafter> = match draft {
+            Some(model) => {
+                let allowed = tokenizer.len();
+                Box::new(DflashDrafter::new(cpu.clone(), model, pages, page_size, allowed))
+            }
+            None => Box::new(NoDrafter),
+        };
+        Engine::start(cpu, target, tokenizer, drafter, mask_id, geometry, options)
+    }
+
+    /// An engine over a pair's target with another drafter than the pair's own.
+    pub fn with_drafter(pair: Pair, drafter: Box<dyn Drafter>, options: EngineOptions) -> Engine {
+        let geometry = Geometry::plan(&pair, &options);
+        let Pair { cpu, target, tokenizer, .. } = pair;
+        Engine::start(cpu, target, tokenizer, drafter, None, geometry, options)
+    }
+
+    fn start(
+        cpu: device::Cpu,
+        target: model::decoder::Decoder,
+        tokenizer: Arc<Tokenizer>,
+        drafter: Box<dyn Drafter>,
+        mask_id: Option<u32>,
+        geometry: Geometry,
+        options: EngineOptions,
+    ) -> Engine {
+        let block = drafter.block();
+        let width = options.width.clamp(1, block);
+        let draft = (block > 1).then_some(DraftInfo { block, mask_id, width });
+        let info = Info { context: geometry.context, kv_tokens: geometry.kv_tokens(), draft };
+        let scheduler = Scheduler::new(SchedulerOptions {
+            bounds: Bounds {
+                vocab: tokenizer.len(),
+                context: info.context,
+                kv_tokens: info.kv_tokens,
+                max_width: block,
+            },
+            page_size: options.page_size,
+            chunk: options.chunk,
+            max_running: options.max_running,
+            width,
+        });
+        let kv = target.kv_pool(geometry.pages, options.page_size);
+        let rows = options.max_running;
+        let forward = Forward::new(cpu, target, drafter, kv, tokenizer.len(), rows);
+        Engine {
+            scheduler,
+            lane: Lane::new("forward", forward),
+            in_flight: None,
+            open: HashMap::new(),
+            ready: Vec::new(),
+            tokenizer,
+            info,
+            counters: Counters::default(),
+            next_id: 0,
+        }
     }
 
     /// Effective settings.
     pub fn info(&self) -> &Info {
-        unimplemented!()
+        &self.info
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
     }
 
     /// Queues a request.
@@ -83,29 +165,31 @@ impl Engine {
     /// # Errors
     /// A request that could never run, naming the field.
     pub fn submit(&mut self, request: Request) -> Result<RequestId, RequestError> {
-        let _ = request;
-        unimplemented!()
+        let id = RequestId(self.next_id);
+        let prompt_tokens = request.prompt.len();
+        self.scheduler.submit(id.0, request)?;
+        self.next_id += 1;
+        self.open.insert(id, Open::new(prompt_tokens));
+        Ok(id)
     }
 
-    /// Ends a request early; its last update carries [`FinishReason::Cancelled`]. Unknown and
-    /// ended ids are ignored.
+    /// Ends a request early; its last update, from the next turn, carries
+    /// [`FinishReason::Cancelled`]. Unknown and ended ids are ignored.
     pub fn cancel(&mut self, id: RequestId) {
-        let _ = id;
-        unimplemented!()
+        let youngest = self.in_flight.as_mut().map(InFlight::plan);
+        if let Some(outcome) = self.scheduler.cancel(id.0, youngest) {
+            let update = self.update(outcome, None);
+            self.ready.push(update);
+        }
     }
 
-    /// One turn of the loop: plans and launches a step, then lands the one before it. Returns
-    /// what became known; possibly nothing. Each request ends with exactly one update whose
-    /// `finished` is set.
-    ///
-    /// # Errors
-    /// [`EngineLost`] when the device stopped.
-    pub fn turn(&mut self) -> Result<Vec<Update>, EngineLost> {
-        unimplemented!()
-    }
-
-    /// No request is queued, running or in flight.
+    /// No request is queued, running or in flight, and no update is left to hand out.
     pub fn is_idle(&self) -> bool {
-        unimplemented!()
+        self.scheduler.is_idle() && self.in_flight.is_none() && self.ready.is_empty()
+    }
+
+    /// Free and total pages, free and total rows. Equal pairs whenever the engine is idle.
+    pub fn free_and_total(&self) -> [(usize, usize); 2] {
+        self.scheduler.free_and_total()
     }
 }

@@ -3,6 +3,9 @@
 use device::Cpu;
 use model::LoadError;
 use model::chat::ChatTemplate;
+use model::checkpoint::Checkpoint;
+use model::decoder::Decoder;
+use model::dflash::Dflash;
 use model::tokenizer::Tokenizer;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +23,10 @@ pub struct Pair {
     pub tokenizer: Arc<Tokenizer>,
     /// The target's chat template, if its files have one.
     pub template: Option<Arc<ChatTemplate>>,
+    pub(crate) cpu: Cpu,
+    pub(crate) target: Decoder,
+    pub(crate) draft: Option<Dflash>,
+    unused: Vec<String>,
 }
 
 impl Pair {
@@ -34,12 +41,32 @@ impl Pair {
         draft: Option<&Path>,
         options: &PairOptions,
     ) -> Result<Pair, LoadError> {
-        let _ = (cpu, target, draft, options);
-        unimplemented!()
+        let files = Checkpoint::open(target)?;
+        let tokenizer = Tokenizer::load(&files)?;
+        let vocab = files.config().vocab;
+        if tokenizer.len() > vocab {
+            return Err(LoadError::new(
+                target,
+                "tokenizer",
+                format!(
+                    "has {} tokens, the embedding only {vocab} rows; use the tokenizer that \
+                     belongs to these weights",
+                    tokenizer.len()
+                ),
+            ));
+        }
+        let template = ChatTemplate::load(&files, &tokenizer)?.map(Arc::new);
+        let draft =
+            draft.map(|path| Dflash::load(cpu, path, files.config(), options.block)).transpose()?;
+        let target = Decoder::load(cpu, &files)?;
+        let mut unused = files.unused();
+        unused.extend(draft.iter().flat_map(|d| d.unused().iter().cloned()));
+        let tokenizer = Arc::new(tokenizer);
+        Ok(Pair { tokenizer, template, cpu: cpu.clone(), target, draft, unused })
     }
 
     /// The tensors of the checkpoints that nothing used, for a warning.
     pub fn unused(&self) -> &[String] {
-        unimplemented!()
+        &self.unused
     }
 }

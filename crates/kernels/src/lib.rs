@@ -12,5 +12,9 @@ pub mod embed;
 pub mod format;
 pub mod gemm;
 pub mod kv_store;
+mod lanes;
 pub mod norm;
+#[cfg(test)]
+mod random;
 pub mod rope;
+mod spread;

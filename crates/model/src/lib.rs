@@ -4,7 +4,12 @@
 pub mod chat;
 pub mod checkpoint;
 pub mod config;
+pub mod decoder;
+pub mod dflash;
+pub mod dflash_config;
 pub mod error;
+mod layer;
+pub mod pass;
 pub mod tokenizer;
 
 pub use error::LoadError;

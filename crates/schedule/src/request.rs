@@ -98,3 +98,209 @@ pub struct RequestError {
     /// What is wrong, and the remedy.
     pub problem: String,
 }
+
+/// What a request must fit in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bounds {
+    /// Token ids are below this.
+    pub vocab: usize,
+    /// Most tokens of a sequence, prompt and output together.
+    pub context: usize,
+    /// Tokens of KV memory.
+    pub kv_tokens: usize,
+    /// Widest verify block, the anchor included; 1 without a drafter.
+    pub max_width: usize,
+}
+
+impl Request {
+    /// Most tokens of the sequence: the prompt and its output, within the context.
+    pub fn limit(&self, bounds: &Bounds) -> usize {
+        let output = self.limits.max_tokens.unwrap_or(bounds.context);
+        self.prompt.len().saturating_add(output).min(bounds.context)
+    }
+
+    /// Verify width, the anchor included.
+    pub fn width(&self, bounds: &Bounds, default: usize) -> usize {
+        match self.speculation {
+            Speculation::Auto => default.min(bounds.max_width),
+            Speculation::Off => 1,
+            Speculation::Width(width) => width,
+        }
+    }
+
+    /// Whether the request can run at all.
+    ///
+    /// # Errors
+    /// The first field that is out of its range.
+    pub fn check(&self, bounds: &Bounds) -> Result<(), RequestError> {
+        self.check_prompt(bounds)?;
+        self.sampling.check()?;
+        let err = |field, problem| Err(RequestError { field, problem });
+        if self.limits.max_tokens == Some(0) {
+            return err("max_tokens", "is 0; ask for at least 1 token".into());
+        }
+        let need = self.limit(bounds) - 1;
+        if need > bounds.kv_tokens {
+            return err(
+                "max_tokens",
+                format!(
+                    "prompt and output need KV memory for {need} tokens, the engine has {}; ask \
+                     for fewer tokens or give the engine more KV memory",
+                    bounds.kv_tokens
+                ),
+            );
+        }
+        if let Some(id) = self.stops.ids.iter().find(|&&id| id as usize >= bounds.vocab) {
+            return err(
+                "stop_token_ids",
+                format!("{id} is not a token; ids are below {}", bounds.vocab),
+            );
+        }
+        if self.stops.strings.iter().any(String::is_empty) {
+            return err("stop", "holds an empty string, which would stop at once".into());
+        }
+        match (self.speculation, bounds.max_width) {
+            (Speculation::Width(0), _) => {
+                err("width", "is 0; 1 verifies the anchor alone (no drafting)".into())
+            }
+            (Speculation::Width(w), 1) if w > 1 => {
+                err("width", format!("is {w}, but no drafter is loaded; leave it out"))
+            }
+            (Speculation::Width(w), max) if w > max => {
+                err("width", format!("is {w}, the drafter's block is {max}; use at most that"))
+            }
+            _ => self.check_logprobs(bounds),
+        }
+    }
+
+    fn check_prompt(&self, bounds: &Bounds) -> Result<(), RequestError> {
+        let err = |problem| Err(RequestError { field: "prompt", problem });
+        if self.prompt.is_empty() {
+            return err("is empty; give at least one token".into());
+        }
+        if self.prompt.len() >= bounds.context {
+            return err(format!(
+                "has {} tokens, the context is {}; shorten it to at most {} so that one token \
+                 can follow",
+                self.prompt.len(),
+                bounds.context,
+                bounds.context - 1
+            ));
+        }
+        match self.prompt.iter().find(|&&id| id as usize >= bounds.vocab) {
+            Some(id) => err(format!("{id} is not a token; ids are below {}", bounds.vocab)),
+            None => Ok(()),
+        }
+    }
+
+    fn check_logprobs(&self, bounds: &Bounds) -> Result<(), RequestError> {
+        match self.logprobs {
+            Some(n) if n > bounds.vocab => Err(RequestError {
+                field: "logprobs",
+                problem: format!("asks for {n} alternatives of {} tokens", bounds.vocab),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Sampling {
+    /// Whether every field is in its range.
+    ///
+    /// # Errors
+    /// The first field that is not.
+    pub fn check(&self) -> Result<(), RequestError> {
+        let err = |field, problem: String| Err(RequestError { field, problem });
+        if !(self.temperature.is_finite() && self.temperature >= 0.0) {
+            return err(
+                "temperature",
+                format!("is {}; use 0 (greedy) or a positive number", self.temperature),
+            );
+        }
+        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
+            return err("top_p", format!("is {}; use a number above 0, up to 1 (off)", self.top_p));
+        }
+        if !(0.0..=1.0).contains(&self.min_p) {
+            return err("min_p", format!("is {}; use a number from 0 (off) to 1", self.min_p));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bounds() -> Bounds {
+        Bounds { vocab: 100, context: 128, kv_tokens: 128, max_width: 16 }
+    }
+
+    fn request(prompt: usize) -> Request {
+        Request {
+            prompt: vec![1; prompt],
+            sampling: Sampling::default(),
+            stops: Stops::default(),
+            limits: Limits::default(),
+            speculation: Speculation::Auto,
+            logprobs: None,
+        }
+    }
+
+    #[test]
+    fn a_prompt_must_leave_room_for_one_token() {
+        assert_eq!(request(127).check(&bounds()), Ok(()));
+        assert_eq!(request(127).limit(&bounds()), 128);
+        for len in [128, 129, 135, 200] {
+            let error = request(len).check(&bounds()).unwrap_err();
+            assert_eq!(error.field, "prompt");
+            assert!(error.problem.contains(&len.to_string()) && error.problem.contains("128"));
+        }
+        let capped = Request { limits: Limits { max_tokens: Some(50) }, ..request(120) };
+        assert_eq!((capped.check(&bounds()), capped.limit(&bounds())), (Ok(()), 128));
+    }
+
+    #[test]
+    fn every_bad_field_is_named() {
+        let sampling = Sampling::default();
+        let cases = [
+            ("prompt", Request { prompt: vec![], ..request(1) }),
+            ("prompt", Request { prompt: vec![100], ..request(1) }),
+            ("max_tokens", Request { limits: Limits { max_tokens: Some(0) }, ..request(1) }),
+            (
+                "stop_token_ids",
+                Request { stops: Stops { ids: vec![100], strings: vec![] }, ..request(1) },
+            ),
+            (
+                "stop",
+                Request {
+                    stops: Stops { ids: vec![], strings: vec![String::new()] },
+                    ..request(1)
+                },
+            ),
+            ("width", Request { speculation: Speculation::Width(0), ..request(1) }),
+            ("width", Request { speculation: Speculation::Width(17), ..request(1) }),
+            ("logprobs", Request { logprobs: Some(100_000_000), ..request(1) }),
+            (
+                "temperature",
+                Request { sampling: Sampling { temperature: -1.0, ..sampling }, ..request(1) },
+            ),
+            (
+                "temperature",
+                Request { sampling: Sampling { temperature: f32::NAN, ..sampling }, ..request(1) },
+            ),
+            ("top_p", Request { sampling: Sampling { top_p: 0.0, ..sampling }, ..request(1) }),
+            ("min_p", Request { sampling: Sampling { min_p: 1.5, ..sampling }, ..request(1) }),
+        ];
+        for (field, request) in cases {
+            assert_eq!(request.check(&bounds()).map_err(|e| e.field), Err(field), "{request:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_can_never_fit_is_refused_at_once() {
+        let small = Bounds { kv_tokens: 64, ..bounds() };
+        assert_eq!(request(100).check(&small).map_err(|e| e.field), Err("max_tokens"));
+        let fits = Request { limits: Limits { max_tokens: Some(20) }, ..request(40) };
+        assert_eq!(fits.check(&small), Ok(()));
+    }
+}

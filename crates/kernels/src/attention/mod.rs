@@ -4,7 +4,13 @@
 //! (online softmax, Milakov & Gimelshein 2018), never by batch, page size or threads: a row's
 //! result depends on its own query and its own keys.
 
+mod cpu;
+#[cfg(test)]
+mod test;
+mod tile;
+
 use crate::kv_store::{KvLayer, KvPool};
+use crate::lanes::Level;
 use device::Cpu;
 
 /// Tokens of one split of the keys.
@@ -58,8 +64,47 @@ pub struct Launch<'a> {
     pub window: Option<usize>,
 }
 
-/// `out` and `q` are `[rows, heads · head_dim]`.
+/// `out` and `q` are `[rows, heads · head_dim]`. Rows of no span keep what they had.
+///
+/// The keys of a [`Tail::Block`] are splits of their own, counted from the block's first row, and
+/// come after those of the context. A window hides what lies behind a row only.
+///
+/// # Panics
+/// When the shapes do not match, a span reaches past the rows or the pages, or the window is 0.
 pub fn attention(cpu: &Cpu, launch: &Launch<'_>, q: &[f32], out: &mut [f32]) {
-    let _ = (cpu, launch, q, out);
-    unimplemented!()
+    launch.check(q.len(), out.len());
+    cpu::attention(cpu, Level::best(), launch, q, out);
+}
+
+impl Launch<'_> {
+    fn check(&self, q: usize, out: usize) {
+        let width = self.heads * self.pool.head_dim;
+        assert!(
+            self.heads > 0 && self.heads.is_multiple_of(self.pool.kv_heads),
+            "{} query heads over {} KV heads",
+            self.heads,
+            self.pool.kv_heads
+        );
+        assert!(self.window != Some(0), "a window holds at least the row itself");
+        assert!(q == out && q.is_multiple_of(width), "q and out are rows of {width}");
+        let rows = q / width;
+        if let Tail::Block { k, v } = &self.tail {
+            let len = rows * self.pool.kv_heads * self.pool.head_dim;
+            assert_eq!((k.len(), v.len()), (len, len), "the block's k and v have a row for each q");
+        }
+        for span in self.spans {
+            assert!(span.start + span.len <= rows, "{span:?} reaches past {rows} rows");
+            let tokens = match self.tail {
+                Tail::Causal => span.context + span.len,
+                Tail::Block { .. } => span.context,
+            };
+            let end = span.first_page + tokens.div_ceil(self.pool.page_size);
+            let pages = self.pages.get(span.first_page..end);
+            assert!(
+                pages.is_some_and(|ids| ids.iter().all(|&id| (id as usize) < self.pool.pages)),
+                "{span:?} needs {tokens} tokens' pages of the pool's {}",
+                self.pool.pages
+            );
+        }
+    }
 }

@@ -1,11 +1,23 @@
 //! The choice of a token from a row of logits.
 //!
 //! Every random draw is a pure function of (request seed, absolute position, token id): Philox
-//! 4×32-10 (Salmon et al. 2011) makes a uniform number, and the choice is
-//! `argmax(logit / T + Gumbel)` over the allowed tokens (Gumbel-max). The drafter proposes with
-//! the same noise, so it is right whenever it agrees with the target. `T = 0` is greedy: the
-//! largest logit, the smallest id among equals.
+//! 4×32-10 (Salmon et al. 2011) makes a uniform number `u`, and the choice is
+//! `argmax(logit / T + Gumbel)` over the allowed tokens (Gumbel-max), where `Gumbel` is
+//! `-ln(-ln(1 - u))`, the smallest id among equals. The drafter proposes with the same noise, so
+//! it is right whenever it agrees with the target. `T = 0` is greedy: the largest logit, the
+//! smallest id among equals.
+//!
+//! The generator's key is the seed (low word first). Token `t` takes word `t / 16 mod 4` of the
+//! counter `(t / 64 · 16 + t mod 16, position, 0, 0)`: 16 counters make the numbers of 64
+//! neighbouring tokens, 16 neighbours a word.
 
+mod cpu;
+mod filter;
+mod noise;
+#[cfg(test)]
+mod test;
+
+use crate::lanes::Level;
 use device::Cpu;
 
 /// How one row draws.
@@ -36,7 +48,12 @@ pub struct LogProbs {
 
 /// Chooses a token for each row of `logits` (`[draws.len(), vocab]`) among ids below `allowed`
 /// (a tokenizer may have fewer tokens than the embedding has rows). Filters apply in the order
-/// temperature, top-k, top-p, min-p. NaN counts as the lowest logit.
+/// temperature, top-k, top-p, min-p; equal logits rank by id. NaN counts as −∞, the lowest logit.
+///
+/// A row whose largest logit is infinite has no probabilities: its choice is greedy.
+///
+/// # Panics
+/// When the shapes do not match or `allowed` is not in `1 ..= vocab`.
 pub fn choose(
     cpu: &Cpu,
     logits: &[f32],
@@ -45,18 +62,45 @@ pub fn choose(
     draws: &[Draw],
     out: &mut [u32],
 ) {
-    let _ = (cpu, logits, vocab, allowed, draws, out);
-    unimplemented!()
+    assert!((1..=vocab).contains(&allowed), "{allowed} allowed tokens of a vocabulary of {vocab}");
+    assert_eq!(logits.len(), draws.len() * vocab, "a draw for each row of {vocab} logits");
+    assert_eq!(out.len(), draws.len(), "a place for each choice");
+    cpu::choose(cpu, Level::best(), &Rows { logits, vocab, allowed }, draws, out);
 }
 
-/// Log-probabilities of `token` and of the `top` most likely ids below `allowed` in one row.
+/// Log-probabilities of `token` and of the `top` most likely ids below `allowed` in one row. Ids
+/// whose logit is −∞ or NaN are not listed, so `top` may be short.
+///
+/// # Panics
+/// When `token` is not below `allowed`, or `allowed` exceeds the row.
 pub fn log_probs(logits: &[f32], allowed: usize, token: u32, top: usize) -> LogProbs {
-    let _ = (logits, allowed, token, top);
-    unimplemented!()
+    let row = &logits[..allowed];
+    assert!((token as usize) < allowed, "token {token} of {allowed} allowed");
+    let level = Level::best();
+    let (_, largest) = level.dispatch(filter::Argmax { row });
+    let sum = level.dispatch(filter::SumExp { row, largest, inverse_temperature: 1.0 });
+    let log_sum = f64::from(largest) + sum.ln();
+    let of = |logit: f32| (f64::from(logit) - log_sum) as f32;
+    LogProbs {
+        chosen: of(row[token as usize]),
+        top: filter::largest(level, row, top).into_iter().map(|(id, x)| (id, of(x))).collect(),
+    }
 }
 
 /// The uniform number in (0, 1) behind the noise of (seed, position, token).
 pub fn uniform(seed: u64, position: u32, token: u32) -> f32 {
-    let _ = (seed, position, token);
-    unimplemented!()
+    noise::uniform(noise::word(seed, position, token))
+}
+
+/// The logits of a launch: `[rows, vocab]`, of which the first `allowed` of each row count.
+struct Rows<'a> {
+    logits: &'a [f32],
+    vocab: usize,
+    allowed: usize,
+}
+
+impl<'a> Rows<'a> {
+    fn row(&self, row: usize) -> &'a [f32] {
+        &self.logits[row * self.vocab..][..self.allowed]
+    }
 }

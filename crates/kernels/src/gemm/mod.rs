@@ -2,6 +2,26 @@
 //!
 //! Each `y[r, j]` is reduced over `k` in one fixed order per weight shape and format, whatever
 //! `rows`, the other products of the launch, or the number of threads.
+//!
+//! - Plain floats: `f32` sums over `k` in ascending order, fused multiply-add where the CPU has
+//!   it.
+//! - Block formats: the input is quantized to signed bytes per 32 elements (one `f32` scale,
+//!   largest magnitude 127), dot products of 32 elements are exact integers, and the blocks'
+//!   contributions are summed in `f32` in ascending order.
+//!
+//! Files: [`panel`] is the packed layout, [`input`] what becomes of `x`, [`cpu`] the launch, and
+//! one file an instruction set holds the inner loops.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod cpu;
+mod input;
+mod panel;
+mod portable;
+#[cfg(test)]
+mod test;
 
 use crate::format::Format;
 use device::Cpu;
@@ -19,10 +39,26 @@ pub enum RowOrder {
     },
 }
 
+impl RowOrder {
+    /// The file row that holds output `i` of `n`.
+    fn file_row(self, i: usize, n: usize) -> usize {
+        match self {
+            RowOrder::Plain => i,
+            RowOrder::Interleaved { heads } => {
+                let (d, half) = (n / heads, n / heads / 2);
+                let (head, at) = (i / d, i % d);
+                head * d + 2 * (at % half) + at / half
+            }
+        }
+    }
+}
+
 /// A weight matrix in the layout the CPU's kernels want: `[n, k]`, quantized as it was stored.
 pub struct Weight {
     n: usize,
     k: usize,
+    format: Format,
+    panels: panel::Panels,
 }
 
 /// One product of a launch: `y[rows, n] = x · weightᵀ`.
@@ -35,13 +71,16 @@ pub struct Product<'a> {
 
 /// Reusable memory of [`gemm`] (the quantized input).
 #[derive(Default)]
-pub struct Scratch {}
+pub struct Scratch {
+    input: input::Input,
+}
 
 impl Weight {
     /// Repacks a stored `[n, k]` matrix.
     ///
     /// # Panics
-    /// When `data` is not `format.bytes(n * k)` long or `k` is not whole blocks.
+    /// When `data` is not `format.bytes(n * k)` long or `k` is not whole blocks; when `order`
+    /// does not cut `n` into heads of an even number of rows.
     pub fn pack(
         cpu: &Cpu,
         format: Format,
@@ -50,8 +89,15 @@ impl Weight {
         order: RowOrder,
         data: &[u8],
     ) -> Weight {
-        let _ = (cpu, format, order, data);
-        Weight { n, k }
+        let name = format.name();
+        let row_bytes = format.bytes(k);
+        let row_bytes = row_bytes.unwrap_or_else(|| panic!("{k} is not whole blocks of {name}"));
+        assert_eq!(data.len(), row_bytes * n, "bytes of a {name} matrix [{n}, {k}]");
+        if let RowOrder::Interleaved { heads } = order {
+            assert!(heads > 0 && n.is_multiple_of(2 * heads), "{n} rows are not {heads} heads");
+        }
+        let row = |i: usize| &data[order.file_row(i, n) * row_bytes..][..row_bytes];
+        Weight { n, k, format, panels: panel::Panels::pack(cpu, format, n, k, &row) }
     }
 
     /// Output width.
@@ -66,17 +112,25 @@ impl Weight {
 
     /// Bytes held in memory.
     pub fn bytes(&self) -> usize {
-        0
+        self.panels.bytes()
     }
 
-    /// Expands row `i` (length `k`) to `f32`: an embedding lookup in a tied output head.
+    /// Expands row `i` (length `k`) to `f32`: an embedding lookup in a tied output head. The
+    /// values are those of [`Format::dequantize`].
+    ///
+    /// # Panics
+    /// When `i` is no row or `out` is not `k` long.
     pub fn row(&self, i: usize, out: &mut [f32]) {
-        let _ = (i, out);
-        unimplemented!()
+        assert!(i < self.n, "row {i} of a weight of {} rows", self.n);
+        assert_eq!(out.len(), self.k, "one row of the weight");
+        self.panels.row(self.format, i, out);
     }
 }
 
 /// Computes every product of `x` (`[rows, k]`) in one launch. All weights share `k`.
+///
+/// # Panics
+/// When a length does not match its shape.
 pub fn gemm(
     cpu: &Cpu,
     scratch: &mut Scratch,
@@ -84,12 +138,23 @@ pub fn gemm(
     rows: usize,
     products: &mut [Product<'_>],
 ) {
-    let _ = (cpu, scratch, x, rows, products);
-    unimplemented!()
+    cpu::gemm(cpu::Isa::detect(), cpu, &mut scratch.input, x, rows, products);
 }
 
 /// Adds `bias` (`[n]`) to every row of `y` (`[rows, n]`).
+///
+/// # Panics
+/// When `y` is not whole rows.
 pub fn add_bias(cpu: &Cpu, y: &mut [f32], bias: &[f32]) {
-    let _ = (cpu, y, bias);
-    unimplemented!()
+    /// Elements that are worth a thread's while.
+    const CHUNK: usize = 1 << 14;
+    let n = bias.len();
+    assert!(n > 0 && y.len().is_multiple_of(n), "{} elements in rows of {n}", y.len());
+    cpu.chunks(y, CHUNK.div_ceil(n) * n, &|_, rows| {
+        for row in rows.chunks_exact_mut(n) {
+            for (y, b) in row.iter_mut().zip(bias) {
+                *y += b;
+            }
+        }
+    });
 }

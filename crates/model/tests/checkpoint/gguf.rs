@@ -263,6 +263,9 @@ fn a_folder_with_one_model_opens_and_others_say_what_is_wrong() {
     says(&refusal(Checkpoint::open(dir.path())), &["holds no model"]);
     write(dir.path(), "a.gguf", &llama());
     assert_eq!(Checkpoint::open(dir.path()).unwrap().config().layers, 1);
+    // Repositories of GGUF files often carry the original's configuration.
+    std::fs::write(dir.path().join("config.json"), "{}").unwrap();
+    assert!(Checkpoint::open(dir.path()).unwrap().gguf().is_some());
     write(dir.path(), "b.gguf", &llama());
     says(&refusal(Checkpoint::open(dir.path())), &["2 GGUF models"]);
     says(&refusal(Checkpoint::open(&dir.path().join("c.gguf"))), &["c.gguf"]);

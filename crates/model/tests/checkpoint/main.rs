@@ -27,3 +27,9 @@ fn says(error: &LoadError, parts: &[&str]) {
         assert!(text.contains(part), "`{text}` must say `{part}`");
     }
 }
+
+#[test]
+fn a_checkpoint_may_be_read_by_several_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Checkpoint>();
+}

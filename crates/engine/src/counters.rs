@@ -1,0 +1,51 @@
+//! What the engine did, and where the time went.
+
+use std::ops::{AddAssign, Sub};
+use std::time::Duration;
+
+/// What the engine did since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counters {
+    /// Landed steps.
+    pub steps: u64,
+    /// Device time of those steps, by part.
+    pub times: StepTimes,
+    /// Time the host waited in landing, the only place where it waits.
+    pub host_blocked: Duration,
+}
+
+/// Device time of the parts of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StepTimes {
+    /// Draft pass.
+    pub draft: Duration,
+    /// Verify pass and choice.
+    pub verify: Duration,
+    /// Absorbing accepted tokens.
+    pub absorb: Duration,
+}
+
+impl AddAssign for StepTimes {
+    fn add_assign(&mut self, other: StepTimes) {
+        self.draft += other.draft;
+        self.verify += other.verify;
+        self.absorb += other.absorb;
+    }
+}
+
+impl Sub for Counters {
+    type Output = Counters;
+
+    /// What was done between `earlier` and this reading.
+    fn sub(self, earlier: Counters) -> Counters {
+        Counters {
+            steps: self.steps - earlier.steps,
+            times: StepTimes {
+                draft: self.times.draft - earlier.times.draft,
+                verify: self.times.verify - earlier.times.verify,
+                absorb: self.times.absorb - earlier.times.absorb,
+            },
+            host_blocked: self.host_blocked - earlier.host_blocked,
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Drafters behind one face. Nothing outside this folder names an algorithm.
+
+mod dflash;
+mod none;
+mod scripted;
+
+pub use dflash::DflashDrafter;
+pub use none::NoDrafter;
+pub use scripted::Scripted;
+
+use kernels::choose::Draw;
+use model::decoder::Decoder;
+
+/// Proposes tokens for verify blocks. Owned by the forward lane.
+pub trait Drafter: Send {
+    /// Positions drafted in one pass, the anchor included: the widest verify block.
+    fn block(&self) -> usize;
+
+    /// Target layers whose outputs [`Drafter::absorb`] wants, ascending.
+    fn taps(&self) -> &[usize];
+
+    /// Appends at most `row.width - 1` proposals for each row to `out`, row by row. Fewer are
+    /// fine: the row then verifies a narrower block.
+    fn propose(&mut self, target: &Decoder, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]);
+
+    /// Takes in committed tokens: `features` (`[rows, taps · hidden]`) at `positions`, whose KV
+    /// slots are `slots`.
+    fn absorb(&mut self, features: &[f32], positions: &[u32], slots: &[u32]);
+}
+
+/// A row that wants proposals.
+#[derive(Clone, Debug)]
+pub struct DraftRow<'a> {
+    /// The request.
+    pub request: u64,
+    /// Its last known token, at position `len`.
+    pub anchor: u32,
+    /// Committed tokens: positions `0 .. len` have context.
+    pub len: usize,
+    /// Verify width, the anchor included; at least 2.
+    pub width: usize,
+    /// The request's pages.
+    pub pages: &'a [u32],
+    /// How the target will choose the token of position `len + 1`; the same noise serves the
+    /// proposals.
+    pub draw: Draw,
+}

@@ -1,0 +1,21 @@
+//! No drafter: every verify block is the anchor alone.
+
+use super::{DraftRow, Drafter};
+use model::decoder::Decoder;
+
+/// Proposes nothing.
+pub struct NoDrafter;
+
+impl Drafter for NoDrafter {
+    fn block(&self) -> usize {
+        1
+    }
+
+    fn taps(&self) -> &[usize] {
+        &[]
+    }
+
+    fn propose(&mut self, _: &Decoder, _: &[DraftRow<'_>], _: &mut [Vec<u32>]) {}
+
+    fn absorb(&mut self, _: &[f32], _: &[u32], _: &[u32]) {}
+}

@@ -1,0 +1,52 @@
+//! How much KV memory an engine takes, fixed when it starts.
+
+use crate::Pair;
+
+/// Bytes of KV memory taken when nobody says how much.
+const DEFAULT_KV_BYTES: usize = 4 << 30;
+
+/// Fixed at start.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// KV memory, in tokens over all requests; `None` for one full context, within 4 GiB.
+    pub kv_tokens: Option<usize>,
+    /// Tokens of a KV page; a power of two.
+    pub page_size: usize,
+    /// Most prompt tokens one step computes, over all requests; at least 1.
+    pub chunk: usize,
+    /// Most requests that run at once; at least 1.
+    pub max_running: usize,
+    /// Verify width of drafting requests that name none (the anchor included).
+    pub width: usize,
+}
+
+impl Default for EngineOptions {
+    fn default() -> EngineOptions {
+        EngineOptions { kv_tokens: None, page_size: 16, chunk: 512, max_running: 1, width: 8 }
+    }
+}
+
+/// The sizes that follow from the options and the pair.
+pub(crate) struct Geometry {
+    pub(crate) pages: usize,
+    pub(crate) page_size: usize,
+    /// Most tokens of a sequence: the model's context, or what the pages hold.
+    pub(crate) context: usize,
+}
+
+impl Geometry {
+    pub(crate) fn plan(pair: &Pair, options: &EngineOptions) -> Geometry {
+        let context = pair.target.config().context;
+        let draft = pair.draft.as_ref().map_or(0, |draft| draft.kv_token_bytes());
+        let affordable = DEFAULT_KV_BYTES / (pair.target.kv_token_bytes() + draft);
+        let tokens = options.kv_tokens.unwrap_or(context.min(affordable));
+        let pages = tokens.div_ceil(options.page_size).max(1);
+        // The last token of a sequence is chosen, never computed: it needs no slot.
+        let context = context.min(pages * options.page_size + 1);
+        Geometry { pages, page_size: options.page_size, context }
+    }
+
+    pub(crate) fn kv_tokens(&self) -> usize {
+        self.pages * self.page_size
+    }
+}

@@ -1,0 +1,150 @@
+//! The loop: plan and launch a step, then land the one before it.
+
+use crate::forward::StepResult;
+use crate::output::{Finished, Segment, Stats, TokenOut, Update};
+use crate::{Engine, EngineLost, RequestId};
+use device::Pending;
+use model::tokenizer::Detokenizer;
+use schedule::{FinishReason, Origin, Outcome, StepPlan, Work};
+use std::time::Instant;
+
+/// A launched step.
+pub(crate) struct InFlight {
+    plan: StepPlan,
+    pending: Pending<StepResult>,
+}
+
+/// A request that has not ended, as its owner sees it.
+pub(crate) struct Open {
+    submitted: Instant,
+    stats: Stats,
+    text: Detokenizer,
+}
+
+impl InFlight {
+    pub(crate) fn plan(&mut self) -> &mut StepPlan {
+        &mut self.plan
+    }
+}
+
+impl Open {
+    pub(crate) fn new(prompt_tokens: usize) -> Open {
+        let stats = Stats { prompt_tokens, ..Stats::default() };
+        Open { submitted: Instant::now(), stats, text: Detokenizer::default() }
+    }
+}
+
+impl Engine {
+    /// One turn of the loop: plans and launches a step, then lands the one before it. Returns
+    /// what became known; possibly nothing. Each request ends with exactly one update whose
+    /// `finished` is set.
+    ///
+    /// # Errors
+    /// [`EngineLost`] when the device stopped.
+    pub fn turn(&mut self) -> Result<Vec<Update>, EngineLost> {
+        let launched = self.scheduler.plan().map(|plan| {
+            let rows = plan.rows.clone();
+            InFlight { pending: self.lane.launch(move |forward| forward.run(&rows)), plan }
+        });
+        let before = std::mem::replace(&mut self.in_flight, launched);
+        let mut updates = std::mem::take(&mut self.ready);
+        if let Some(step) = before {
+            updates.extend(self.land(step)?);
+        }
+        Ok(updates)
+    }
+
+    /// Waits for a step, the only wait of the host, and commits what it found.
+    fn land(&mut self, step: InFlight) -> Result<Vec<Update>, EngineLost> {
+        let start = Instant::now();
+        let StepResult { rows, times } = step.pending.land()?;
+        self.counters.host_blocked += start.elapsed();
+        self.counters.steps += 1;
+        self.counters.times += times;
+        let works: Vec<Work> = step.plan.rows.iter().map(|row| row.work.clone()).collect();
+        let outcomes: Vec<_> = rows.iter().map(|row| row.outcome.clone()).collect();
+        let tokenizer = self.tokenizer.clone();
+        let youngest = self.in_flight.as_mut().map(InFlight::plan);
+        let landed =
+            self.scheduler.land(step.plan, &outcomes, youngest, |token| tokenizer.piece(token));
+        let mut updates = Vec::with_capacity(landed.len());
+        for outcome in landed {
+            let planned = outcome.planned.expect("a landed row was planned");
+            let part = Part { work: &works[planned], row: &rows[planned] };
+            updates.push(self.update(outcome, Some(part)));
+        }
+        Ok(updates)
+    }
+
+    /// Turns an outcome into its owner's update, and closes the request when it ended.
+    pub(crate) fn update(&mut self, outcome: Outcome, part: Option<Part<'_>>) -> Update {
+        let id = RequestId(outcome.id);
+        let committed = outcome.committed;
+        let open = self.open.get_mut(&id).expect("an outcome belongs to an open request");
+        let mut tokens = Vec::with_capacity(committed.kept);
+        if let Some(part) = part {
+            open.count(&part, committed.taken);
+            tokens.extend((0..committed.kept).map(|i| part.token(i)));
+        }
+        if !tokens.is_empty() && open.stats.output_tokens == 0 {
+            open.stats.first_token = open.submitted.elapsed();
+        }
+        open.stats.output_tokens += tokens.len();
+        let text = open.decode(&committed.text);
+        let finished = committed.finish.map(|reason| self.close(id, reason));
+        Update { id, tokens, text, finished }
+    }
+
+    fn close(&mut self, id: RequestId, reason: FinishReason) -> Finished {
+        let open = self.open.remove(&id).expect("a request ends once");
+        let stats = Stats { total: open.submitted.elapsed(), ..open.stats };
+        Finished { reason, stats }
+    }
+}
+
+/// A request's part in a landed step.
+pub(crate) struct Part<'a> {
+    work: &'a Work,
+    row: &'a crate::forward::RowResult,
+}
+
+impl Part<'_> {
+    fn token(&self, i: usize) -> TokenOut {
+        TokenOut {
+            id: self.row.outcome.tokens[i],
+            drafted: i < self.row.outcome.accepted,
+            logprobs: self.row.logprobs.get(i).cloned(),
+        }
+    }
+}
+
+impl Open {
+    /// Counts a verify pass of which `taken` tokens were used. Tokens after a stop never happened.
+    fn count(&mut self, part: &Part<'_>, taken: usize) {
+        if matches!(part.work, Work::Chunk { .. }) || taken == 0 {
+            return;
+        }
+        let stats = &mut self.stats;
+        let accepted = part.row.outcome.accepted.min(taken);
+        stats.steps += 1;
+        stats.committed += taken;
+        stats.drafted += part.row.drafted;
+        if stats.accepted.len() <= accepted {
+            stats.accepted.resize(accepted + 1, 0);
+        }
+        stats.accepted[accepted] += 1;
+    }
+
+    /// The whole characters that became known; an incomplete one waits for its bytes.
+    fn decode(&mut self, runs: &[(Origin, Vec<u8>)]) -> Vec<Segment> {
+        let mut segments = Vec::with_capacity(runs.len());
+        for (origin, bytes) in runs {
+            let mut text = String::new();
+            self.text.push(bytes, &mut text);
+            if !text.is_empty() {
+                segments.push(Segment { text, drafted: *origin == Origin::Draft });
+            }
+        }
+        segments
+    }
+}

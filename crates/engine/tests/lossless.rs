@@ -1,0 +1,159 @@
+//! Same seed, same bytes: no drafter, width, batch, chunk or page size may change a token.
+
+mod common;
+
+use common::{drafted, ids, pair, plain, prompt, request};
+use engine::draft::{Drafter, Scripted};
+use engine::{Engine, EngineOptions, Request, Sampling, Speculation};
+
+const TARGETS: [&str; 4] = ["llama3", "qwen2", "qwen3", "mistral"];
+
+/// Greedy and sampled requests of several lengths.
+fn requests() -> Vec<Request> {
+    let temperatures = [0.0, 0.7, 1.0];
+    (0..6)
+        .map(|i| Request {
+            sampling: Sampling {
+                temperature: temperatures[i % 3],
+                top_p: if i == 4 { 0.9 } else { 1.0 },
+                top_k: if i == 5 { 40 } else { 0 },
+                seed: 100 + i as u64,
+                ..Sampling::default()
+            },
+            ..request(&prompt(i as u64, 1 + 13 * i), 40)
+        })
+        .collect()
+}
+
+/// Perfect (it knows the plain output), random, and always wrong.
+fn drafters(
+    block: usize,
+    requests: &[Request],
+    truth: &[Vec<u32>],
+) -> Vec<(&'static str, Box<dyn Drafter>)> {
+    let prompts: Vec<usize> = requests.iter().map(|r| r.prompt.len()).collect();
+    let (truth, prompts2, truth2) = (truth.to_vec(), prompts.clone(), truth.to_vec());
+    let right = move |id: u64, position: usize| {
+        let id = id as usize;
+        truth[id].get(position - prompts[id]).copied().unwrap_or(0)
+    };
+    let wrong = move |id: u64, position: usize| {
+        let id = id as usize;
+        (truth2[id].get(position - prompts2[id]).copied().unwrap_or(0) + 1) % 250
+    };
+    let mut state = 7u64;
+    let random = move |_, _| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as u32 % 250
+    };
+    vec![
+        ("perfect", Box::new(Scripted::new(block, right))),
+        ("wrong", Box::new(Scripted::new(block, wrong))),
+        ("random", Box::new(Scripted::new(block, random))),
+    ]
+}
+
+#[test]
+fn no_drafter_changes_a_token() {
+    for target in TARGETS {
+        let requests = requests();
+        let truth = ids(&plain(target, &requests));
+        for width in [2, 4, 8, 16] {
+            for (name, drafter) in drafters(width, &requests, &truth) {
+                let options = EngineOptions { width, ..EngineOptions::default() };
+                let outputs = drafted(target, drafter, options, &requests);
+                assert_eq!(ids(&outputs), truth, "{target}, {name} drafter, width {width}");
+                let (steps, committed) = outputs
+                    .iter()
+                    .fold((0, 0), |(s, c), o| (s + o.stats.steps, c + o.stats.committed));
+                match name {
+                    "perfect" => assert!(committed as f64 / steps as f64 > 0.8 * width as f64),
+                    "wrong" => assert_eq!(committed, steps, "each pass commits the bonus alone"),
+                    _ => assert!(committed >= steps),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn no_chunk_page_or_batch_size_changes_a_token() {
+    for target in TARGETS {
+        let requests = requests();
+        let truth = ids(&plain(target, &requests));
+        for (chunk, page_size, max_running) in
+            [(1, 16, 1), (7, 1, 6), (64, 64, 3), (512, 16, 6), (7, 64, 2), (1, 1, 6)]
+        {
+            let drafter = drafters(8, &requests, &truth).swap_remove(2).1;
+            let options = EngineOptions {
+                chunk,
+                page_size,
+                max_running,
+                kv_tokens: Some(2048),
+                ..EngineOptions::default()
+            };
+            let outputs = drafted(target, drafter, options, &requests);
+            let setting = format!("{target}, chunk {chunk}, page {page_size}, {max_running} rows");
+            assert_eq!(ids(&outputs), truth, "{setting}");
+        }
+    }
+}
+
+#[test]
+fn a_real_drafter_changes_no_token() {
+    for draft in ["dflash", "dflash-window"] {
+        let requests = requests();
+        let truth = ids(&plain("qwen3", &requests));
+        for (width, chunk, max_running) in [(2, 512, 1), (4, 7, 6), (8, 1, 2), (8, 64, 6)] {
+            let options = EngineOptions {
+                width,
+                chunk,
+                max_running,
+                kv_tokens: Some(2048),
+                ..EngineOptions::default()
+            };
+            let mut engine = Engine::new(pair("qwen3", Some(draft)), options);
+            let outputs = engine.run(requests.clone()).expect("drafted requests run");
+            assert_eq!(ids(&outputs), truth, "{draft}, width {width}, chunk {chunk}");
+        }
+    }
+}
+
+#[test]
+fn a_request_is_the_same_alone_and_among_others() {
+    let options =
+        || EngineOptions { max_running: 4, kv_tokens: Some(2048), ..EngineOptions::default() };
+    let sampled = |seed| Request {
+        sampling: Sampling { temperature: 1.0, seed, ..Sampling::default() },
+        ..request(&prompt(seed, 9), 32)
+    };
+    let mut engine = Engine::new(pair("qwen3", Some("dflash")), options());
+    let alone = engine.run(vec![sampled(7)]).expect("runs").remove(0).ids();
+    let neighbours = vec![sampled(1), sampled(7), sampled(2), sampled(3)];
+    let among = engine.run(neighbours).expect("runs").remove(1).ids();
+    assert_eq!(alone, among, "neighbours changed a token");
+    for seed in 20..40 {
+        engine.run(vec![sampled(seed)]).expect("runs");
+    }
+    let later = engine.run(vec![sampled(7)]).expect("runs").remove(0).ids();
+    assert_eq!(alone, later, "earlier requests changed a token");
+    let narrow = Request { speculation: Speculation::Width(2), ..sampled(7) };
+    assert_eq!(alone, engine.run(vec![narrow]).expect("runs").remove(0).ids());
+    let other = engine.run(vec![sampled(8)]).expect("runs").remove(0).ids();
+    assert_ne!(alone, other, "the seed matters");
+}
+
+/// A long request, a shorter one, and both again on the same pages: nothing is left over.
+#[test]
+fn nothing_of_an_earlier_request_shows_in_a_later_one() {
+    let options = EngineOptions { kv_tokens: Some(256), ..EngineOptions::default() };
+    let mut engine = Engine::new(pair("qwen3", Some("dflash")), options);
+    for length in (1..=100).step_by(5) {
+        let (long, short) = (request(&prompt(1, 120), 30), request(&prompt(2, length), 30));
+        let runs: Vec<Vec<u32>> = [&long, &short, &long, &short]
+            .into_iter()
+            .map(|r| engine.run(vec![r.clone()]).expect("runs").remove(0).ids())
+            .collect();
+        assert_eq!((&runs[0], &runs[1]), (&runs[2], &runs[3]), "prompt of {length}");
+    }
+}

@@ -1,0 +1,243 @@
+//! The inner loops for AVX-512 with VNNI: a vector holds one element, or one quad of bytes, of
+//! the panel's 16 rows.
+
+use super::cpu::Stored;
+use super::input::Quantized;
+use super::panel::{LANES, LINE};
+use crate::format::{Format, Min};
+use std::arch::x86_64::*;
+
+/// Cycles of the multiplying units that a run takes for one row: 8 integer products, 3 others.
+const RUN_CYCLES: usize = 11;
+/// The same for a pair of plain floats.
+const PAIR_CYCLES: usize = 2;
+
+/// Block formats. `x` is a tile of quantized input.
+///
+/// # Safety
+/// The CPU has AVX-512 F, BW, VL and VNNI.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+pub(super) fn blocks<T: Stored, const ROWS: usize>(
+    panel: &[u8],
+    x: &[Quantized],
+    out: &mut [[f32; LANES]],
+) {
+    let coding = T::CODING;
+    let units = x.len() / ROWS / coding.span;
+    assert_eq!(x.len(), units * coding.span * ROWS, "whole blocks of a tile");
+    assert!(panel.len() >= units * coding.unit_bytes(), "a panel as long as the input");
+    let mut sums = [_mm512_setzero_ps(); ROWS];
+    let (mut at, mut x) = (panel.as_ptr(), x.as_ptr());
+    for _ in 0..units {
+        // SAFETY: the asserts above: `at` has a unit, `x` has `span` runs of a tile.
+        unsafe {
+            let header = [halves(at), halves(at.add(coding.header_bytes() - 2 * LANES))];
+            at = at.add(coding.header_bytes());
+            for _ in 0..coding.span {
+                prefetch(at, coding.run_bytes(), ROWS * RUN_CYCLES);
+                run::<T, ROWS>(at, header, x, &mut sums);
+                at = at.add(coding.run_bytes());
+                x = x.add(ROWS);
+            }
+        }
+    }
+    store(&sums, out);
+}
+
+/// Adds the products of one run.
+///
+/// # Safety
+/// `at` has a run's bytes, `x` has `ROWS` items.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+unsafe fn run<T: Stored, const ROWS: usize>(
+    at: *const u8,
+    header: [__m512; 2],
+    x: *const Quantized,
+    sums: &mut [__m512; ROWS],
+) {
+    let coding = T::CODING;
+    // SAFETY: the factors follow the codes within the run.
+    let factor = |array: usize, g: usize| unsafe {
+        if coding.span == 1 {
+            return header[array];
+        }
+        let at = at.add(coding.code_bytes() + (array * coding.groups + g) * LANES);
+        let integers = _mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()));
+        _mm512_mul_ps(header[array], _mm512_cvtepi32_ps(integers))
+    };
+    // Without a second group, or without mins, the compiler drops what is not used.
+    let scale: [__m512; 2] = std::array::from_fn(|g| factor(0, g.min(coding.groups - 1)));
+    let min: [__m512; 2] =
+        std::array::from_fn(|g| factor(coding.factors() - 1, g.min(coding.groups - 1)));
+    // SAFETY: the codes open the run.
+    let quads = unsafe { unpack::<T>(at) };
+    let zero_bits = _mm512_set1_epi32(coding.zero.trailing_zeros() as i32);
+    for (r, total) in sums.iter_mut().enumerate() {
+        // SAFETY: the tile has `ROWS` items for this run.
+        let x = unsafe { &*x.add(r) };
+        let per_group = quads.len() / coding.groups;
+        let term = |g: usize| {
+            let sum = if coding.groups == 1 { 0 } else { 1 + g };
+            let mut dot = match coding.zero {
+                0 => _mm512_setzero_si512(),
+                _ => _mm512_sllv_epi32(_mm512_set1_epi32(x.neg_sums[sum]), zero_bits),
+            };
+            let group = g * per_group..(g + 1) * per_group;
+            for (&quad, q) in quads[group.clone()].iter().zip(&x.q.as_chunks::<4>().0[group]) {
+                let q = _mm512_set1_epi32(i32::from_le_bytes(q.map(|q| q as u8)));
+                dot = _mm512_dpbusd_epi32(dot, quad, q);
+            }
+            let scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), _mm512_set1_ps(x.scale));
+            let product = _mm512_mul_ps(scaled, scale[g]);
+            match coding.min {
+                Min::None => product,
+                Min::PerGroup => {
+                    let offset = _mm512_mul_ps(min[g], _mm512_set1_ps(x.scaled_sums[sum]));
+                    _mm512_add_ps(product, offset)
+                }
+            }
+        };
+        let term = if coding.groups == 1 { term(0) } else { _mm512_add_ps(term(0), term(1)) };
+        *total = _mm512_add_ps(*total, term);
+    }
+}
+
+/// Asks for weights some way ahead of `at`, of which each step takes `bytes`, if the step works
+/// longer on them (`cycles`) than they take to arrive. Where arrival is the limit the hardware's
+/// own prefetching does better undisturbed.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn prefetch(at: *const u8, bytes: usize, cycles: usize) {
+    /// Bytes between use and request.
+    const AHEAD: usize = 2048;
+    /// Bytes that arrive in a cycle, about 20 GB/s.
+    const ARRIVE: usize = 6;
+    if bytes >= ARRIVE * cycles {
+        return;
+    }
+    for line in (0..bytes).step_by(64) {
+        // The address may lie past the weight: prefetching what is not there does nothing.
+        _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD + line).cast());
+    }
+}
+
+/// 16 halves, widened.
+///
+/// # Safety
+/// `at` has 32 bytes.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn halves(at: *const u8) -> __m512 {
+    // SAFETY: as the caller promises.
+    _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(at.cast()) })
+}
+
+/// The 8 quads of a run, one byte a code.
+///
+/// # Safety
+/// `at` has a run's codes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn unpack<T: Stored>(at: *const u8) -> [__m512i; 8] {
+    let mut quads = [_mm512_setzero_si512(); 8];
+    // SAFETY: a plane of `P` bits starts after the lines of those before it, which are as many
+    // as they have bits.
+    unsafe {
+        plane::<T, 8>(at, 0, &mut quads);
+        plane::<T, 4>(at, T::CODING.bits & 8, &mut quads);
+        plane::<T, 2>(at, T::CODING.bits & 12, &mut quads);
+        plane::<T, 1>(at, T::CODING.bits & 14, &mut quads);
+    }
+    quads
+}
+
+/// Adds the plane of `P` bits, if the format has it, at bit `low` of the codes.
+///
+/// # Safety
+/// `codes` has a run's codes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn plane<T: Stored, const P: usize>(codes: *const u8, low: usize, quads: &mut [__m512i; 8]) {
+    if T::CODING.bits & P == 0 {
+        return;
+    }
+    let mask = _mm512_set1_epi8((((1u32 << P) - 1) << low) as u8 as i8);
+    for (i, quad) in quads.iter_mut().enumerate() {
+        // SAFETY: the plane's line `i % P` lies within the codes.
+        let line = unsafe { _mm512_loadu_si512(codes.add((low + i % P) * LINE).cast()) };
+        let shift = P * (i / P);
+        let placed = if shift >= low {
+            _mm512_srlv_epi16(line, _mm512_set1_epi16((shift - low) as i16))
+        } else {
+            _mm512_sllv_epi16(line, _mm512_set1_epi16((low - shift) as i16))
+        };
+        *quad = _mm512_or_si512(*quad, _mm512_and_si512(placed, mask));
+    }
+}
+
+/// Plain floats. `x` is a tile of transposed input.
+///
+/// # Safety
+/// The CPU has AVX-512 F, BW, VL and VNNI.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+pub(super) fn floats<T: Stored, const ROWS: usize>(
+    panel: &[u8],
+    x: &[f32],
+    out: &mut [[f32; LANES]],
+) {
+    let unit = 2 * LANES * T::FORMAT.block_bytes();
+    let units = x.len() / (2 * ROWS);
+    assert_eq!(x.len(), units * 2 * ROWS, "whole pairs of a tile");
+    assert!(panel.len() >= units * unit, "a panel as long as the input");
+    let mut sums = [_mm512_setzero_ps(); ROWS];
+    let (mut at, mut x) = (panel.as_ptr(), x.as_ptr());
+    for _ in 0..units {
+        // SAFETY: the asserts above: `at` has a unit, `x` has a pair of each row of a tile.
+        unsafe {
+            prefetch(at, unit, ROWS * PAIR_CYCLES);
+            for weights in pair::<T>(at) {
+                for (r, sum) in sums.iter_mut().enumerate() {
+                    *sum = _mm512_fmadd_ps(weights, _mm512_set1_ps(*x.add(r)), *sum);
+                }
+                x = x.add(ROWS);
+            }
+            at = at.add(unit);
+        }
+    }
+    store(&sums, out);
+}
+
+/// The two elements of each row in one unit.
+///
+/// # Safety
+/// `at` has a unit's bytes.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn pair<T: Stored>(at: *const u8) -> [__m512; 2] {
+    // SAFETY: a unit is 128 bytes of F32, 64 of the 16-bit formats.
+    unsafe {
+        match T::FORMAT {
+            Format::F32 => [_mm512_loadu_ps(at.cast()), _mm512_loadu_ps(at.add(LINE).cast())],
+            Format::F16 => [halves(at), halves(at.add(2 * LANES))],
+            _ => {
+                let both = _mm512_loadu_si512(at.cast());
+                let upper = _mm512_set1_epi32(0xffff_0000_u32 as i32);
+                [
+                    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(both)),
+                    _mm512_castsi512_ps(_mm512_and_si512(both, upper)),
+                ]
+            }
+        }
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn store<const ROWS: usize>(sums: &[__m512; ROWS], out: &mut [[f32; LANES]]) {
+    assert_eq!(out.len(), ROWS, "the rows of the tile");
+    for (out, sum) in out.iter_mut().zip(sums) {
+        // SAFETY: `out` is 16 floats.
+        unsafe { _mm512_storeu_ps(out.as_mut_ptr(), *sum) };
+    }
+}

@@ -1,0 +1,77 @@
+//! The inner loops in plain Rust: for CPUs without loops of their own, and the reference for
+//! those that have. Block formats give the same bits everywhere; plain floats are multiplied and
+//! added with two roundings here, since a fused operation in software would be far too slow.
+
+use super::cpu::Stored;
+use super::input::Quantized;
+use super::panel::{LANES, LINE, RUN, group_factors, unpack_codes};
+use crate::format::{Format, Min, half_to_f32};
+
+/// Block formats. `x` is a tile of quantized input.
+pub(super) fn blocks<T: Stored>(panel: &[u8], x: &[Quantized], out: &mut [[f32; LANES]]) {
+    let coding = T::CODING;
+    let width = out.len();
+    out.fill([0.0; LANES]);
+    let units = panel.chunks_exact(coding.unit_bytes());
+    for (unit, x) in units.zip(x.chunks_exact(coding.span * width)) {
+        let runs = unit[coding.header_bytes()..].chunks_exact(coding.run_bytes());
+        for (run, x) in runs.zip(x.chunks_exact(width)) {
+            let codes: [[u8; RUN]; LANES] =
+                std::array::from_fn(|lane| unpack_codes(coding.bits, run, lane));
+            let factors: [_; 2] =
+                std::array::from_fn(|g| group_factors(coding, unit, run, g.min(coding.groups - 1)));
+            for (x, out) in x.iter().zip(out.iter_mut()) {
+                for lane in 0..LANES {
+                    let term = |g: usize| {
+                        let sum = if coding.groups == 1 { 0 } else { 1 + g };
+                        let group = RUN / coding.groups * g..RUN / coding.groups * (g + 1);
+                        let products = codes[lane][group.clone()].iter().zip(&x.q[group]);
+                        let dot = products
+                            .fold(i32::from(coding.zero) * x.neg_sums[sum], |dot, (&c, &q)| {
+                                dot + i32::from(c) * i32::from(q)
+                            });
+                        let (scale, min) = &factors[g];
+                        let product = dot as f32 * x.scale * scale[lane];
+                        match coding.min {
+                            Min::None => product,
+                            Min::PerGroup => product + min[lane] * x.scaled_sums[sum],
+                        }
+                    };
+                    let run_total = if coding.groups == 1 { term(0) } else { term(0) + term(1) };
+                    out[lane] += run_total;
+                }
+            }
+        }
+    }
+}
+
+/// Plain floats. `x` is a tile of transposed input.
+pub(super) fn floats<T: Stored>(panel: &[u8], x: &[f32], out: &mut [[f32; LANES]]) {
+    let width = out.len();
+    out.fill([0.0; LANES]);
+    let units = panel.chunks_exact(2 * LANES * T::FORMAT.block_bytes());
+    for (unit, x) in units.zip(x.chunks_exact(2 * width)) {
+        for (weights, x) in pair::<T>(unit).iter().zip(x.chunks_exact(width)) {
+            for (out, &x) in out.iter_mut().zip(x) {
+                for (out, weight) in out.iter_mut().zip(weights) {
+                    *out += weight * x;
+                }
+            }
+        }
+    }
+}
+
+/// The two elements of each row in one unit.
+fn pair<T: Stored>(unit: &[u8]) -> [[f32; LANES]; 2] {
+    let half = |i: usize| u16::from_le_bytes([unit[2 * i], unit[2 * i + 1]]);
+    std::array::from_fn(|j| {
+        std::array::from_fn(|lane| match T::FORMAT {
+            Format::F32 => {
+                let at = j * LINE + 4 * lane;
+                f32::from_le_bytes(unit[at..at + 4].try_into().expect("4 bytes"))
+            }
+            Format::F16 => half_to_f32(half(j * LANES + lane)),
+            _ => f32::from_bits(u32::from(half(2 * lane + j)) << 16),
+        })
+    })
+}

@@ -1,0 +1,145 @@
+//! The decoder: one forward pass for the Llama and Qwen families, described by its configuration.
+
+use crate::checkpoint::Checkpoint;
+use crate::config::ModelConfig;
+use crate::error::LoadError;
+use crate::layer::{Buffers, Keys, Layer, Shape, enter, matrix, vector};
+use crate::pass::Pass;
+use device::Cpu;
+use kernels::embed::embed;
+use kernels::gemm::{Product, Scratch, Weight, gemm};
+use kernels::kv_store::KvPool;
+
+/// A loaded target model.
+pub struct Decoder {
+    config: ModelConfig,
+    shape: Shape,
+    frequencies: Vec<f32>,
+    embedding: Weight,
+    /// `None` when the embedding is the head.
+    head: Option<Weight>,
+    layers: Vec<Layer>,
+    norm: Vec<f32>,
+}
+
+/// Memory of a decoder's passes. After [`Decoder::forward`] it holds the pass's results.
+#[derive(Default)]
+pub struct Workspace {
+    buffers: Buffers,
+    /// `[rows, taps · hidden]`: the residual stream after each tapped layer.
+    features: Vec<f32>,
+    /// Rows gathered for the head, `[rows, hidden]`.
+    picked: Vec<f32>,
+}
+
+impl Workspace {
+    /// The tapped features of the last pass, `[rows, taps · hidden]`.
+    pub fn features(&self) -> &[f32] {
+        &self.features
+    }
+}
+
+impl Decoder {
+    /// Loads the weights that the checkpoint's configuration calls for.
+    ///
+    /// # Errors
+    /// A tensor that is missing or has another shape than the configuration says.
+    pub fn load(cpu: &Cpu, from: &Checkpoint) -> Result<Decoder, LoadError> {
+        let config = from.config().clone();
+        let (v, h) = (config.vocab, config.hidden);
+        let embedding = matrix(cpu, from, "model.embed_tokens.weight", [v, h])?;
+        let head = (!config.tied_embeddings)
+            .then(|| matrix(cpu, from, "lm_head.weight", [v, h]))
+            .transpose()?;
+        let layers = (0..config.layers)
+            .map(|i| Layer::load(cpu, from, &format!("model.layers.{i}"), &config, i))
+            .collect::<Result<_, _>>()?;
+        let norm = vector(from, "model.norm.weight", h)?;
+        let frequencies = config.rope.frequencies(config.head_dim);
+        let shape = Shape::of(&config);
+        Ok(Decoder { config, shape, frequencies, embedding, head, layers, norm })
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// A KV pool for this model.
+    pub fn kv_pool(&self, pages: usize, page_size: usize) -> KvPool {
+        let c = &self.config;
+        KvPool::new(c.layers, pages, page_size, c.kv_heads, c.head_dim)
+    }
+
+    /// Bytes of KV memory a token takes.
+    pub fn kv_token_bytes(&self) -> usize {
+        let c = &self.config;
+        KvPool::token_bytes(c.layers, c.kv_heads, c.head_dim)
+    }
+
+    /// Embeds `ids` into `out` (`[ids.len(), hidden]`).
+    pub fn embed(&self, cpu: &Cpu, ids: &[u32], out: &mut [f32]) {
+        embed(cpu, &self.embedding, ids, out);
+    }
+
+    /// Runs the layers over `pass`, storing its keys and values in `kv`. Keeps the residual
+    /// stream after each layer of `taps` (ascending layer indices): Hugging Face's
+    /// `hidden_states[id + 1]`, for the last layer before the final norm.
+    pub fn forward(
+        &self,
+        cpu: &Cpu,
+        w: &mut Workspace,
+        kv: &mut KvPool,
+        pass: &Pass,
+        taps: &[usize],
+    ) {
+        let rows = pass.rows();
+        let b = &mut w.buffers;
+        b.resize(rows, &self.shape);
+        w.features.resize(rows * taps.len() * self.shape.hidden, 0.0);
+        b.angles.fill(&pass.positions, &self.frequencies, 1.0);
+        self.embed(cpu, &pass.tokens, &mut b.x);
+        let mut keys = Keys::Store(kv);
+        for (i, layer) in self.layers.iter().enumerate() {
+            enter(cpu, b, i, &layer.attention_norm, self.shape.eps);
+            // `enter` has just completed the residual stream of the layer before.
+            self.tap(&b.x, &mut w.features, taps, i.wrapping_sub(1));
+            layer.forward(cpu, &self.shape, b, pass, i, &mut keys);
+        }
+        enter(cpu, b, self.layers.len(), &self.norm, self.shape.eps);
+        self.tap(&b.x, &mut w.features, taps, self.layers.len() - 1);
+    }
+
+    /// Copies the residual stream after `layer` into its columns of `features`, if tapped.
+    fn tap(&self, x: &[f32], features: &mut [f32], taps: &[usize], layer: usize) {
+        let Some(at) = taps.iter().position(|&tap| tap == layer) else { return };
+        let h = self.shape.hidden;
+        for (row, x) in features.chunks_exact_mut(taps.len() * h).zip(x.chunks_exact(h)) {
+            row[at * h..(at + 1) * h].copy_from_slice(x);
+        }
+    }
+
+    /// Logits of the given rows of the last pass, `[rows.len(), vocab]`.
+    pub fn logits(&self, cpu: &Cpu, w: &mut Workspace, rows: &[usize], out: &mut Vec<f32>) {
+        let h = self.shape.hidden;
+        w.picked.clear();
+        for &row in rows {
+            w.picked.extend_from_slice(&w.buffers.h[row * h..(row + 1) * h]);
+        }
+        self.head(cpu, &mut w.buffers.scratch, &w.picked, rows.len(), out);
+    }
+
+    /// The output head on normed rows `x` (`[rows, hidden]`): `out` becomes `[rows, vocab]`.
+    pub fn head(
+        &self,
+        cpu: &Cpu,
+        scratch: &mut Scratch,
+        x: &[f32],
+        rows: usize,
+        out: &mut Vec<f32>,
+    ) {
+        out.resize(rows * self.config.vocab, 0.0);
+        let weight = self.head.as_ref().unwrap_or(&self.embedding);
+        gemm(cpu, scratch, x, rows, &mut [Product { weight, y: out }]);
+    }
+}

@@ -1,0 +1,166 @@
+//! The DFlash drafter: a few layers that read the target's hidden features from its own KV and
+//! fill a block of masked positions in one pass.
+//!
+//! Layout and conventions follow the DFlash drafters published in Hugging Face format
+//! (`architectures: ["DFlashDraftModel"]`): `fc` projects the tapped features of a token, a norm
+//! makes them its *context feature*, and every layer's own `k_proj` and `v_proj` turn that into
+//! the drafter's KV of the token. Embedding and head are the target's.
+
+use crate::checkpoint::Checkpoint;
+use crate::config::ModelConfig;
+use crate::decoder::Decoder;
+use crate::dflash_config::DflashConfig;
+use crate::error::LoadError;
+use crate::layer::{Buffers, Keys, Layer, Shape, enter, matrix, vector};
+use crate::pass::Pass;
+use device::Cpu;
+use kernels::gemm::{Product, Weight, gemm};
+use kernels::kv_store::KvPool;
+use kernels::norm::rms_norm;
+use std::path::Path;
+
+/// A loaded drafter.
+pub struct Dflash {
+    config: DflashConfig,
+    shape: Shape,
+    frequencies: Vec<f32>,
+    fc: Weight,
+    hidden_norm: Vec<f32>,
+    layers: Vec<Layer>,
+    norm: Vec<f32>,
+    unused: Vec<String>,
+}
+
+/// Memory of a drafter's passes.
+#[derive(Default)]
+pub struct DraftWorkspace {
+    buffers: Buffers,
+    /// `[rows, hidden]`: projected features, then context features.
+    projected: Vec<f32>,
+    context: Vec<f32>,
+    /// Keys and values of every layer, `[rows, kv_heads · head_dim]` each.
+    keys: Vec<Vec<f32>>,
+    values: Vec<Vec<f32>>,
+    /// Rows gathered for the head, `[rows, hidden]`.
+    picked: Vec<f32>,
+}
+
+impl Dflash {
+    /// Loads the drafter in folder `path` and checks that it was made for `target`. `block`
+    /// narrows the drafter's own block width.
+    ///
+    /// # Errors
+    /// A damaged drafter, or one for another target; the field is named.
+    pub fn load(
+        cpu: &Cpu,
+        path: &Path,
+        target: &ModelConfig,
+        block: Option<usize>,
+    ) -> Result<Dflash, LoadError> {
+        let from = Checkpoint::open_drafter(path)?;
+        let config = DflashConfig::read(&from, target, block)?;
+        let body = &config.body;
+        let (h, taps) = (body.hidden, config.target_layers.len());
+        let fc = matrix(cpu, &from, "fc.weight", [h, taps * h])?;
+        let hidden_norm = vector(&from, "hidden_norm.weight", h)?;
+        let layers = (0..body.layers)
+            .map(|i| Layer::load(cpu, &from, &format!("layers.{i}"), body, i))
+            .collect::<Result<_, _>>()?;
+        let norm = vector(&from, "norm.weight", h)?;
+        let frequencies = body.rope.frequencies(body.head_dim);
+        let shape = Shape::of(body);
+        let unused = from.unused();
+        Ok(Dflash { config, shape, frequencies, fc, hidden_norm, layers, norm, unused })
+    }
+
+    /// The drafter's configuration.
+    pub fn config(&self) -> &DflashConfig {
+        &self.config
+    }
+
+    /// Tensors of the file that nothing used.
+    pub fn unused(&self) -> &[String] {
+        &self.unused
+    }
+
+    /// A KV pool for this drafter, with the target's pages.
+    pub fn kv_pool(&self, pages: usize, page_size: usize) -> KvPool {
+        let c = &self.config.body;
+        KvPool::new(c.layers, pages, page_size, c.kv_heads, c.head_dim)
+    }
+
+    /// Bytes of KV memory a token takes.
+    pub fn kv_token_bytes(&self) -> usize {
+        let c = &self.config.body;
+        KvPool::token_bytes(c.layers, c.kv_heads, c.head_dim)
+    }
+
+    /// Stores the drafter's KV of committed tokens: `features` are their tapped features
+    /// (`[rows, taps · hidden]`), `positions` and `slots` where they stand.
+    pub fn absorb(
+        &self,
+        cpu: &Cpu,
+        w: &mut DraftWorkspace,
+        kv: &mut KvPool,
+        features: &[f32],
+        positions: &[u32],
+        slots: &[u32],
+    ) {
+        let (rows, h) = (positions.len(), self.shape.hidden);
+        let width = self.shape.kv_heads * self.shape.head_dim;
+        w.projected.resize(rows * h, 0.0);
+        w.context.resize(rows * h, 0.0);
+        let scratch = &mut w.buffers.scratch;
+        let fc = Product { weight: &self.fc, y: &mut w.projected };
+        gemm(cpu, scratch, features, rows, &mut [fc]);
+        rms_norm(cpu, &w.projected, &self.hidden_norm, self.shape.eps, &mut w.context);
+        for buffers in [&mut w.keys, &mut w.values] {
+            buffers.resize_with(self.layers.len(), Vec::new);
+            buffers.iter_mut().for_each(|b| b.resize(rows * width, 0.0));
+        }
+        let mut products = Vec::with_capacity(2 * self.layers.len());
+        for ((layer, k), v) in self.layers.iter().zip(&mut w.keys).zip(&mut w.values) {
+            products.push(Product { weight: &layer.k.weight, y: k });
+            products.push(Product { weight: &layer.v.weight, y: v });
+        }
+        gemm(cpu, scratch, &w.context, rows, &mut products);
+        w.buffers.angles.fill(positions, &self.frequencies, 1.0);
+        for (i, layer) in self.layers.iter().enumerate() {
+            layer.finish_keys(cpu, &self.shape, &mut w.keys[i], &w.buffers.angles);
+            layer.v.bias(cpu, &mut w.values[i]);
+            kv.store(cpu, i, slots, &w.keys[i], &w.values[i]);
+        }
+    }
+
+    /// One draft pass. Each span of `pass` is a block `[anchor, mask, …]` on top of its absorbed
+    /// context. `out` becomes the logits of `rows` (`[rows.len(), vocab]`): the row at block
+    /// position `j ≥ 1` proposes the token of that very position.
+    #[allow(clippy::too_many_arguments)] // a pass, its memory, and the head it borrows
+    pub fn draft(
+        &self,
+        cpu: &Cpu,
+        w: &mut DraftWorkspace,
+        kv: &KvPool,
+        target: &Decoder,
+        pass: &Pass,
+        rows: &[usize],
+        out: &mut Vec<f32>,
+    ) {
+        let b = &mut w.buffers;
+        b.resize(pass.rows(), &self.shape);
+        b.angles.fill(&pass.positions, &self.frequencies, 1.0);
+        target.embed(cpu, &pass.tokens, &mut b.x);
+        let mut keys = Keys::Block(kv);
+        for (i, layer) in self.layers.iter().enumerate() {
+            enter(cpu, b, i, &layer.attention_norm, self.shape.eps);
+            layer.forward(cpu, &self.shape, b, pass, i, &mut keys);
+        }
+        enter(cpu, b, self.layers.len(), &self.norm, self.shape.eps);
+        let h = self.shape.hidden;
+        w.picked.clear();
+        for &row in rows {
+            w.picked.extend_from_slice(&b.h[row * h..(row + 1) * h]);
+        }
+        target.head(cpu, &mut b.scratch, &w.picked, rows.len(), out);
+    }
+}

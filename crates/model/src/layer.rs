@@ -1,0 +1,333 @@
+//! One transformer layer, the same for every family and for the drafter: norms, grouped-query
+//! attention, SwiGLU. Families differ in which of its fields are present.
+
+use crate::checkpoint::Checkpoint;
+use crate::config::{AttentionBias, ModelConfig};
+use crate::error::LoadError;
+use crate::pass::Pass;
+use device::Cpu;
+use kernels::activation::swiglu;
+use kernels::attention::{Launch, Tail, attention};
+use kernels::gemm::{Product, RowOrder, Scratch, Weight, add_bias, gemm};
+use kernels::kv_store::KvPool;
+use kernels::norm::{add_rms_norm, rms_norm, rms_norm_in_place};
+use kernels::rope::{Angles, rope};
+
+/// A weight matrix and its bias.
+pub(crate) struct Linear {
+    pub(crate) weight: Weight,
+    pub(crate) bias: Option<Vec<f32>>,
+}
+
+/// One layer's weights.
+pub(crate) struct Layer {
+    pub(crate) attention_norm: Vec<f32>,
+    pub(crate) q: Linear,
+    pub(crate) k: Linear,
+    pub(crate) v: Linear,
+    o: Linear,
+    q_norm: Option<Vec<f32>>,
+    k_norm: Option<Vec<f32>>,
+    mlp_norm: Vec<f32>,
+    gate: Linear,
+    up: Linear,
+    down: Linear,
+    window: Option<usize>,
+}
+
+/// The shape that all layers of a model share.
+pub(crate) struct Shape {
+    pub(crate) hidden: usize,
+    pub(crate) intermediate: usize,
+    pub(crate) heads: usize,
+    pub(crate) kv_heads: usize,
+    pub(crate) head_dim: usize,
+    pub(crate) eps: f32,
+}
+
+/// Where a pass keeps the keys and values of its own rows.
+pub(crate) enum Keys<'a> {
+    /// In the pool, at the pass's slots; rows attend causally.
+    Store(&'a mut KvPool),
+    /// Nowhere: rows of a span see each other both ways and the pool's context (the draft block).
+    Block(&'a KvPool),
+}
+
+/// Buffers of a pass, reused from pass to pass. Shapes in elements a row.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    /// Residual stream, `hidden`.
+    pub(crate) x: Vec<f32>,
+    /// Normed input of the next products, `hidden`.
+    pub(crate) h: Vec<f32>,
+    /// What the last half layer adds to `x`, `hidden`.
+    pub(crate) delta: Vec<f32>,
+    /// Queries, `heads · head_dim`.
+    q: Vec<f32>,
+    /// Keys, `kv_heads · head_dim`.
+    pub(crate) k: Vec<f32>,
+    /// Values, `kv_heads · head_dim`.
+    pub(crate) v: Vec<f32>,
+    /// Attention output, `heads · head_dim`.
+    attended: Vec<f32>,
+    /// Gate, `intermediate`.
+    gate: Vec<f32>,
+    /// Up, `intermediate`.
+    up: Vec<f32>,
+    /// `silu(gate) · up`, `intermediate`.
+    activated: Vec<f32>,
+    /// The quantized input of products.
+    pub(crate) scratch: Scratch,
+    /// RoPE angles of the pass's rows.
+    pub(crate) angles: Angles,
+}
+
+impl Shape {
+    pub(crate) fn of(config: &ModelConfig) -> Shape {
+        Shape {
+            hidden: config.hidden,
+            intermediate: config.intermediate,
+            heads: config.heads,
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
+            eps: config.rms_eps,
+        }
+    }
+}
+
+impl Buffers {
+    /// Makes room for `rows` rows.
+    pub(crate) fn resize(&mut self, rows: usize, shape: &Shape) {
+        let queries = shape.heads * shape.head_dim;
+        let keys = shape.kv_heads * shape.head_dim;
+        for (buffer, width) in [
+            (&mut self.x, shape.hidden),
+            (&mut self.h, shape.hidden),
+            (&mut self.delta, shape.hidden),
+            (&mut self.q, queries),
+            (&mut self.k, keys),
+            (&mut self.v, keys),
+            (&mut self.attended, queries),
+            (&mut self.gate, shape.intermediate),
+            (&mut self.up, shape.intermediate),
+            (&mut self.activated, shape.intermediate),
+        ] {
+            buffer.resize(rows * width, 0.0);
+        }
+    }
+}
+
+/// Loads a vector of `len` floats of any format.
+pub(crate) fn vector(from: &Checkpoint, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {
+    let tensor = from.tensor(name, &[len])?;
+    let mut stored = vec![0.0; len];
+    tensor.format.dequantize(tensor.data, &mut stored);
+    Ok(in_order(stored, tensor.order))
+}
+
+/// Puts the entries of a stored bias into the order of the outputs.
+fn in_order(stored: Vec<f32>, order: RowOrder) -> Vec<f32> {
+    let RowOrder::Interleaved { heads } = order else { return stored };
+    let dim = stored.len() / heads;
+    (0..stored.len())
+        .map(|i| {
+            let (head, within) = (i / dim, i % dim);
+            let (half, pair) = (within / (dim / 2), within % (dim / 2));
+            stored[head * dim + 2 * pair + half]
+        })
+        .collect()
+}
+
+/// Loads and repacks an `[n, k]` matrix.
+pub(crate) fn matrix(
+    cpu: &Cpu,
+    from: &Checkpoint,
+    name: &str,
+    [n, k]: [usize; 2],
+) -> Result<Weight, LoadError> {
+    let tensor = from.tensor(name, &[n, k])?;
+    if !k.is_multiple_of(tensor.format.block()) {
+        return Err(LoadError::new(
+            from.path(),
+            name,
+            format!("rows of {k} are not whole {} blocks", tensor.format.name()),
+        ));
+    }
+    let weight = Weight::pack(cpu, tensor.format, n, k, tensor.order, tensor.data);
+    from.release(&tensor);
+    Ok(weight)
+}
+
+impl Layer {
+    /// Loads the layer whose tensors begin with `prefix`.
+    pub(crate) fn load(
+        cpu: &Cpu,
+        from: &Checkpoint,
+        prefix: &str,
+        config: &ModelConfig,
+        index: usize,
+    ) -> Result<Layer, LoadError> {
+        let (h, m) = (config.hidden, config.intermediate);
+        let (queries, keys) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
+        let linear = |name: &str, shape: [usize; 2], biased: &[AttentionBias]| {
+            let name = format!("{prefix}.self_attn.{name}");
+            let plain = Linear::load(cpu, from, &name, shape)?;
+            if biased.contains(&config.attention_bias) {
+                return plain.with_bias(from, &name);
+            }
+            Ok(plain)
+        };
+        let mlp = |name: &str, shape: [usize; 2]| {
+            let name = format!("{prefix}.mlp.{name}");
+            let plain = Linear::load(cpu, from, &name, shape)?;
+            if config.mlp_bias {
+                return plain.with_bias(from, &name);
+            }
+            Ok(plain)
+        };
+        let norm = |name: &str, len: usize| vector(from, &format!("{prefix}.{name}.weight"), len);
+        let head_norm = |name: &str| {
+            config.qk_norm.then(|| norm(&format!("self_attn.{name}"), config.head_dim)).transpose()
+        };
+        use AttentionBias::{Qkv, Qkvo};
+        Ok(Layer {
+            attention_norm: norm("input_layernorm", h)?,
+            q: linear("q_proj", [queries, h], &[Qkv, Qkvo])?,
+            k: linear("k_proj", [keys, h], &[Qkv, Qkvo])?,
+            v: linear("v_proj", [keys, h], &[Qkv, Qkvo])?,
+            o: linear("o_proj", [h, queries], &[Qkvo])?,
+            q_norm: head_norm("q_norm")?,
+            k_norm: head_norm("k_norm")?,
+            mlp_norm: norm("post_attention_layernorm", h)?,
+            gate: mlp("gate_proj", [m, h])?,
+            up: mlp("up_proj", [m, h])?,
+            down: mlp("down_proj", [h, m])?,
+            window: config.windows[index],
+        })
+    }
+
+    /// Runs the layer over the rows of `pass`. On entry `b.h` is the normed input; on return
+    /// `b.delta` is what the layer's MLP adds to `b.x`, not yet added.
+    pub(crate) fn forward(
+        &self,
+        cpu: &Cpu,
+        shape: &Shape,
+        b: &mut Buffers,
+        pass: &Pass,
+        index: usize,
+        keys: &mut Keys<'_>,
+    ) {
+        let rows = pass.rows();
+        gemm(
+            cpu,
+            &mut b.scratch,
+            &b.h,
+            rows,
+            &mut [
+                Product { weight: &self.q.weight, y: &mut b.q },
+                Product { weight: &self.k.weight, y: &mut b.k },
+                Product { weight: &self.v.weight, y: &mut b.v },
+            ],
+        );
+        self.q.bias(cpu, &mut b.q);
+        self.v.bias(cpu, &mut b.v);
+        if let Some(norm) = &self.q_norm {
+            rms_norm_in_place(cpu, &mut b.q, norm, shape.eps);
+        }
+        rope(cpu, &mut b.q, shape.heads, shape.head_dim, &b.angles);
+        self.finish_keys(cpu, shape, &mut b.k, &b.angles);
+        self.attend(cpu, shape, b, pass, index, keys);
+        self.o.apply(cpu, &mut b.scratch, &b.attended, rows, &mut b.delta);
+        add_rms_norm(cpu, &mut b.x, &b.delta, &self.mlp_norm, shape.eps, &mut b.h);
+        gemm(
+            cpu,
+            &mut b.scratch,
+            &b.h,
+            rows,
+            &mut [
+                Product { weight: &self.gate.weight, y: &mut b.gate },
+                Product { weight: &self.up.weight, y: &mut b.up },
+            ],
+        );
+        self.gate.bias(cpu, &mut b.gate);
+        self.up.bias(cpu, &mut b.up);
+        swiglu(cpu, &b.gate, &b.up, &mut b.activated);
+        self.down.apply(cpu, &mut b.scratch, &b.activated, rows, &mut b.delta);
+    }
+
+    /// Bias, head norm and RoPE of freshly projected keys.
+    pub(crate) fn finish_keys(&self, cpu: &Cpu, shape: &Shape, k: &mut [f32], angles: &Angles) {
+        self.k.bias(cpu, k);
+        if let Some(norm) = &self.k_norm {
+            rms_norm_in_place(cpu, k, norm, shape.eps);
+        }
+        rope(cpu, k, shape.kv_heads, shape.head_dim, angles);
+    }
+
+    fn attend(
+        &self,
+        cpu: &Cpu,
+        shape: &Shape,
+        b: &mut Buffers,
+        pass: &Pass,
+        index: usize,
+        keys: &mut Keys<'_>,
+    ) {
+        let (pool, tail) = match keys {
+            Keys::Store(pool) => {
+                pool.store(cpu, index, &pass.slots, &b.k, &b.v);
+                (&**pool, Tail::Causal)
+            }
+            Keys::Block(pool) => (*pool, Tail::Block { k: &b.k, v: &b.v }),
+        };
+        let launch = Launch {
+            pool,
+            layer: pool.layer(index),
+            pages: &pass.pages,
+            spans: &pass.spans,
+            tail,
+            heads: shape.heads,
+            scale: (shape.head_dim as f32).sqrt().recip(),
+            window: self.window,
+        };
+        attention(cpu, &launch, &b.q, &mut b.attended);
+    }
+}
+
+impl Linear {
+    fn load(
+        cpu: &Cpu,
+        from: &Checkpoint,
+        name: &str,
+        shape: [usize; 2],
+    ) -> Result<Linear, LoadError> {
+        let weight = matrix(cpu, from, &format!("{name}.weight"), shape)?;
+        Ok(Linear { weight, bias: None })
+    }
+
+    fn with_bias(self, from: &Checkpoint, name: &str) -> Result<Linear, LoadError> {
+        let bias = vector(from, &format!("{name}.bias"), self.weight.n())?;
+        Ok(Linear { bias: Some(bias), ..self })
+    }
+
+    /// `y = x · weightᵀ + bias`.
+    fn apply(&self, cpu: &Cpu, scratch: &mut Scratch, x: &[f32], rows: usize, y: &mut [f32]) {
+        gemm(cpu, scratch, x, rows, &mut [Product { weight: &self.weight, y }]);
+        self.bias(cpu, y);
+    }
+
+    pub(crate) fn bias(&self, cpu: &Cpu, y: &mut [f32]) {
+        if let Some(bias) = &self.bias {
+            add_bias(cpu, y, bias);
+        }
+    }
+}
+
+/// The norm before layer `index`, after adding what the layer before it left in `delta`.
+pub(crate) fn enter(cpu: &Cpu, b: &mut Buffers, index: usize, weight: &[f32], eps: f32) {
+    if index == 0 {
+        rms_norm(cpu, &b.x, weight, eps, &mut b.h);
+    } else {
+        add_rms_norm(cpu, &mut b.x, &b.delta, weight, eps, &mut b.h);
+    }
+}

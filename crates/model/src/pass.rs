@@ -1,0 +1,70 @@
+//! The rows of one pass over a model: ragged, any mix of prompt chunks and verify blocks.
+
+use kernels::attention::Span;
+
+/// Token rows of one launch, grouped by request.
+#[derive(Debug, Default)]
+pub struct Pass {
+    /// Token id of every row.
+    pub tokens: Vec<u32>,
+    /// Absolute position of every row.
+    pub positions: Vec<u32>,
+    /// KV slot of every row: `page · page_size + offset`.
+    pub slots: Vec<u32>,
+    /// One entry a request.
+    pub spans: Vec<Span>,
+    /// Page ids of all requests, span after span.
+    pub pages: Vec<u32>,
+}
+
+impl Pass {
+    /// Empties the pass, keeping its memory.
+    pub fn clear(&mut self) {
+        self.tokens.clear();
+        self.positions.clear();
+        self.slots.clear();
+        self.spans.clear();
+        self.pages.clear();
+    }
+
+    /// Rows in the pass.
+    pub fn rows(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Adds a request's rows: `tokens` at positions `context …`, in a sequence whose pages are
+    /// `pages`. Rows past the pages get no slot of their own; see [`Pass::push_block`].
+    ///
+    /// # Panics
+    /// When the pages do not cover the rows.
+    pub fn push(&mut self, tokens: &[u32], context: usize, pages: &[u32], page_size: usize) {
+        self.push_block(tokens, context, pages);
+        self.slots.extend((context..context + tokens.len()).map(|t| slot(t, pages, page_size)));
+    }
+
+    /// As [`Pass::push`], for rows whose keys never enter the pool: they have no slots.
+    pub fn push_block(&mut self, tokens: &[u32], context: usize, pages: &[u32]) {
+        self.spans.push(Span {
+            start: self.tokens.len(),
+            len: tokens.len(),
+            context,
+            first_page: self.pages.len(),
+        });
+        self.tokens.extend_from_slice(tokens);
+        self.positions.extend((context..context + tokens.len()).map(position));
+        self.pages.extend_from_slice(pages);
+    }
+}
+
+/// The slot of token `t` in a sequence with these pages.
+///
+/// # Panics
+/// When the pages do not cover `t`.
+pub fn slot(t: usize, pages: &[u32], page_size: usize) -> u32 {
+    let page = pages[t / page_size] as usize;
+    u32::try_from(page * page_size + t % page_size).expect("slots fit 32 bits")
+}
+
+fn position(t: usize) -> u32 {
+    u32::try_from(t).expect("positions fit 32 bits")
+}

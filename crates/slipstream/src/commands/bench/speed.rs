@@ -1,0 +1,127 @@
+//! Plain and drafted decoding, one request at a time, interleaved: A B A B.
+
+use super::workload::Workload;
+use crate::args::SpeedArgs;
+use crate::failure::Failure;
+use crate::session::load;
+use engine::{Counters, Engine, EngineOptions, Output, Speculation};
+use std::io::{Write, stdout};
+use std::time::Duration;
+
+/// One pass over the prompts.
+struct Pass {
+    /// Tokens a second after the first token, over all prompts.
+    decode: f64,
+    /// Mean time to the first token.
+    first_token: Duration,
+    counters: Counters,
+    outputs: Vec<Output>,
+}
+
+pub(crate) fn run(args: SpeedArgs) -> Result<(), Failure> {
+    let pair = load(&args.model)?;
+    let workload = Workload::read(&args.workload, &pair)?;
+    let options = EngineOptions { max_running: 1, ..workload.options() };
+    let mut engine = Engine::new(pair, options);
+    let kinds = match engine.info().draft {
+        Some(_) => vec![("plain", Speculation::Off), ("drafted", drafted(args.model.width))],
+        None => vec![("plain", Speculation::Off)],
+    };
+    let mut passes: Vec<Vec<Pass>> = kinds.iter().map(|_| Vec::new()).collect();
+    for _ in 0..args.repeats {
+        for ((_, speculation), passes) in kinds.iter().zip(&mut passes) {
+            passes.push(measure(&mut engine, &workload, args.temperature, *speculation)?);
+        }
+    }
+    let mut out = stdout().lock();
+    writeln!(
+        out,
+        "{} prompts, up to {} tokens, T {}, median of {} interleaved runs (least – most)",
+        workload.prompts.len(),
+        args.workload.max_tokens,
+        args.temperature,
+        args.repeats
+    )?;
+    for ((name, _), passes) in kinds.iter().zip(&passes) {
+        report(&mut out, name, passes)?;
+    }
+    if let [plain, drafted] = &passes[..] {
+        let (p, d) = (median(plain, |p| p.decode), median(drafted, |p| p.decode));
+        let same =
+            plain[0].outputs.iter().zip(&drafted[0].outputs).all(|(a, b)| a.ids() == b.ids());
+        writeln!(
+            out,
+            "drafted / plain: {:.2} ×, outputs {}",
+            d / p,
+            if same { "equal" } else { "DIFFERENT" }
+        )?;
+        if !same {
+            return Err(Failure::Different);
+        }
+    }
+    Ok(())
+}
+
+fn drafted(width: Option<usize>) -> Speculation {
+    width.map_or(Speculation::Auto, Speculation::Width)
+}
+
+fn measure(
+    engine: &mut Engine,
+    workload: &Workload,
+    temperature: f32,
+    speculation: Speculation,
+) -> Result<Pass, Failure> {
+    let before = engine.counters();
+    let mut outputs = Vec::new();
+    for request in workload.requests(temperature, speculation) {
+        outputs.extend(engine.run(vec![request])?);
+    }
+    let (mut tokens, mut time, mut first) = (0, Duration::ZERO, Duration::ZERO);
+    for stats in outputs.iter().map(|output| &output.stats) {
+        tokens += stats.output_tokens.saturating_sub(1);
+        time += stats.total.saturating_sub(stats.first_token);
+        first += stats.first_token;
+    }
+    Ok(Pass {
+        decode: tokens as f64 / time.as_secs_f64(),
+        first_token: first / outputs.len() as u32,
+        counters: engine.counters() - before,
+        outputs,
+    })
+}
+
+fn report(out: &mut impl Write, name: &str, passes: &[Pass]) -> Result<(), Failure> {
+    let rates = passes.iter().map(|p| p.decode);
+    let least = rates.clone().fold(f64::INFINITY, f64::min);
+    let most = rates.fold(0.0, f64::max);
+    let (committed, steps) = passes[0]
+        .outputs
+        .iter()
+        .fold((0, 0), |(c, s), o| (c + o.stats.committed, s + o.stats.steps));
+    writeln!(
+        out,
+        "{name}: {:.1} tok/s ({least:.1} – {most:.1}), τ {:.2}, first token {:.1} ms",
+        median(passes, |p| p.decode),
+        committed as f64 / steps.max(1) as f64,
+        median(passes, |p| p.first_token.as_secs_f64() * 1e3),
+    )?;
+    let per_step = |time: fn(&Counters) -> Duration| {
+        median(passes, |p| time(&p.counters).as_secs_f64() * 1e3 / p.counters.steps as f64)
+    };
+    writeln!(
+        out,
+        "  a step: draft {:.2} ms, verify {:.2} ms, absorb {:.2} ms; host blocked in landing {:.2} ms",
+        per_step(|c| c.times.draft),
+        per_step(|c| c.times.verify),
+        per_step(|c| c.times.absorb),
+        per_step(|c| c.host_blocked),
+    )?;
+    Ok(())
+}
+
+fn median(passes: &[Pass], figure: impl Fn(&Pass) -> f64) -> f64 {
+    let mut figures: Vec<f64> = passes.iter().map(figure).collect();
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}

@@ -1,0 +1,8 @@
+//! One file a command.
+
+pub(crate) mod bench;
+pub(crate) mod chat;
+pub(crate) mod generate;
+pub(crate) mod inspect;
+pub(crate) mod models;
+pub(crate) mod pull;

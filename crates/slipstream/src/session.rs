@@ -1,0 +1,151 @@
+//! A loaded pair and its engine, as every command that generates uses them.
+
+use crate::args::{ModelArgs, SamplingArgs};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use device::Cpu;
+use engine::{
+    Engine, EngineOptions, FinishReason, Limits, Output, Pair, PairOptions, Request, Sampling,
+    Speculation, Stops, Update,
+};
+use fetch::{Effort, Progress, Sources};
+use model::chat::{ChatOptions, ChatTemplate, Message};
+use model::tokenizer::Tokenizer;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+
+pub(crate) struct Session {
+    pub(crate) engine: Engine,
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    template: Option<Arc<ChatTemplate>>,
+    interrupt: Interrupt,
+    model: String,
+    speculation: Speculation,
+}
+
+/// What to do with the text while it arrives.
+pub(crate) type Sink<'a> = &'a mut dyn FnMut(&Update) -> io::Result<()>;
+
+/// Fetches and loads the pair that `args` names.
+pub(crate) fn load(args: &ModelArgs) -> Result<Pair, Failure> {
+    let sources = Sources::from_env()?;
+    let progress = Progress::for_stderr();
+    let target = sources.resolve(&args.model, Effort::UseLocal, progress)?;
+    let draft = drafter(args, &sources, progress)?;
+    let cpus = || thread::available_parallelism().map_or(1, |cpus| cpus.get());
+    let cpu = Cpu::new(args.threads.unwrap_or_else(cpus));
+    let pair = Pair::load(&cpu, &target, draft.as_deref(), &PairOptions::default())?;
+    for name in pair.unused() {
+        eprintln!("warning: {}: tensor {name} is not used", target.display());
+    }
+    Ok(pair)
+}
+
+impl Session {
+    /// Fetches and loads what `args` names, and starts an engine over it.
+    pub(crate) fn open(args: &ModelArgs) -> Result<Session, Failure> {
+        let pair = load(args)?;
+        let (tokenizer, template) = (Arc::clone(&pair.tokenizer), pair.template.clone());
+        Ok(Session {
+            engine: Engine::new(pair, EngineOptions::default()),
+            tokenizer,
+            template,
+            interrupt: Interrupt::install(),
+            model: args.model.clone(),
+            speculation: match (args.plain, args.width) {
+                (true, _) => Speculation::Off,
+                (false, Some(width)) => Speculation::Width(width),
+                (false, None) => Speculation::Auto,
+            },
+        })
+    }
+
+    /// Whether there is a drafter to draft with.
+    pub(crate) fn drafts(&self) -> bool {
+        self.engine.info().draft.is_some()
+    }
+
+    /// A conversation as ids, by the model's template.
+    pub(crate) fn encode_chat(&self, messages: &[Message]) -> Result<Vec<u32>, Failure> {
+        let Some(template) = &self.template else {
+            return Err(Failure::input(format!(
+                "{}: has no chat template; use `slipstream generate` without --chat",
+                self.model
+            )));
+        };
+        Ok(template.encode(&self.tokenizer, messages, &ChatOptions::default())?)
+    }
+
+    /// A request of `prompt` as the options say.
+    pub(crate) fn request(
+        &self,
+        prompt: Vec<u32>,
+        args: &SamplingArgs,
+        sampling: Sampling,
+    ) -> Request {
+        let ids = if args.ignore_eos { Vec::new() } else { self.tokenizer.end_ids().to_vec() };
+        Request {
+            prompt,
+            sampling,
+            stops: Stops { ids, strings: args.stop.clone() },
+            limits: Limits { max_tokens: Some(args.max_tokens) },
+            speculation: self.speculation,
+            logprobs: None,
+        }
+    }
+
+    /// Runs one request to its end. Ctrl-C ends it early, as [`FinishReason::Cancelled`].
+    pub(crate) fn run(&mut self, request: Request, sink: Sink<'_>) -> Result<Output, Failure> {
+        self.interrupt.reset();
+        let id = self.engine.submit(request)?;
+        let (mut tokens, mut text) = (Vec::new(), String::new());
+        let mut cancelled = false;
+        loop {
+            if self.interrupt.pressed() && !cancelled {
+                cancelled = true;
+                self.engine.cancel(id);
+            }
+            for update in self.engine.turn()? {
+                sink(&update)?;
+                tokens.extend(update.tokens);
+                update.text.iter().for_each(|segment| text.push_str(&segment.text));
+                if let Some(end) = update.finished {
+                    return Ok(Output { tokens, text, reason: end.reason, stats: end.stats });
+                }
+            }
+        }
+    }
+}
+
+/// A run that Ctrl-C ended ends a command that is not a conversation.
+pub(crate) fn uninterrupted(reason: FinishReason) -> Result<(), Failure> {
+    match reason {
+        FinishReason::Cancelled => Err(Failure::Interrupted),
+        FinishReason::Stop | FinishReason::Length => Ok(()),
+    }
+}
+
+/// The drafter to load: the one named, or the one that belongs to a known target.
+fn drafter(
+    args: &ModelArgs,
+    sources: &Sources,
+    progress: Progress,
+) -> Result<Option<PathBuf>, Failure> {
+    if args.plain {
+        return Ok(None);
+    }
+    let own = sources.drafter_for(&args.model).map(|known| known.name);
+    let Some(name) = args.draft.as_deref().or(own) else {
+        eprintln!("note: no drafter is known for {}; name one with --draft", args.model);
+        return Ok(None);
+    };
+    match sources.resolve(name, Effort::UseLocal, progress) {
+        Ok(path) => Ok(Some(path)),
+        Err(error) if args.draft.is_none() => {
+            Err(Failure::input(format!("{error}\nor run without a drafter: --plain")))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
