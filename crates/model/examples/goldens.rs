@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             ("raw ids", tokenizer.encode(&case.prompt_text, Specials::Parse) == case.prompt_ids),
             ("output", output == case.output_text),
         ];
-        for (what, _) in checks.iter().filter(|(_, right)| !right) {
+        if let Some((what, _)) = checks.iter().find(|(_, right)| !right) {
             return Err(format!("case {number}: {what} differs").into());
         }
     }
