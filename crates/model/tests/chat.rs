@@ -227,6 +227,21 @@ fn folders_keep_templates_in_several_places() {
 }
 
 #[test]
+fn a_folder_as_transformers_saves_it_loads_whole() {
+    let folder = fixture("models/llama3");
+    let tokenizer = Tokenizer::from_folder(&folder).expect("a tokenizer");
+    let template = ChatTemplate::from_folder(&folder, &tokenizer).expect("loads").expect("exists");
+    let golden = json("models/tokenizer-golden.json");
+    for case in golden["texts"].as_array().expect("texts") {
+        let text = case["text"].as_str().expect("a text");
+        assert_eq!(json!(tokenizer.encode(text, Specials::Parse)), case["ids"], "{text:?}");
+    }
+    let turns = messages(&golden["chat"]["messages"]);
+    let ids = template.encode(&tokenizer, &turns, &ChatOptions::default()).expect("encodes");
+    assert_eq!(json!(ids), golden["chat"]["ids"]);
+}
+
+#[test]
 fn the_clock_is_todays() {
     let template = compile("{{ strftime_now('%Y') }}");
     let year = template.render(&[], &ChatOptions::default()).expect("renders");

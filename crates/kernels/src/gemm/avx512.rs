@@ -110,7 +110,7 @@ unsafe fn run<T: Stored, const ROWS: usize>(
 #[target_feature(enable = "avx512f")]
 fn prefetch(at: *const u8, bytes: usize, cycles: usize) {
     /// Bytes between use and request.
-    const AHEAD: usize = 2048;
+    const AHEAD: usize = 4096;
     /// Bytes that arrive in a cycle, about 20 GB/s.
     const ARRIVE: usize = 6;
     if bytes >= ARRIVE * cycles {

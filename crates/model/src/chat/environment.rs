@@ -1,5 +1,7 @@
 //! Jinja as transformers sets it up, and its bounds: instructions are counted, output is limited.
-//! What a template keeps in variables is limited only by the instructions that made it.
+//! What a template keeps in variables is limited only by the instructions that made it. Two things
+//! stay Rust's: `%` does not format strings (the `format` filter does), and `~` joins `true` and
+//! `none` in lower case.
 
 use super::clock;
 use super::python::{self, Characters, JsonStyle, KeyOrder};

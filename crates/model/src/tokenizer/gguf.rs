@@ -104,7 +104,7 @@ impl<'a> Vocabulary<'a> {
         Ok(Vocabulary { metadata, tokens, types })
     }
 
-    /// Tokens of `kind` and the others, with their ids.
+    /// Ids, tokens and types.
     fn entries(&self) -> impl Iterator<Item = (u32, &'a str, TokenType)> {
         (0..)
             .zip(self.tokens)
@@ -193,7 +193,7 @@ impl<'a> Vocabulary<'a> {
                 matches!(kind, TokenType::Normal | TokenType::Byte | TokenType::UserDefined)
             })
             .map(|(id, token, _)| (token, id, scores[id as usize]));
-        Ok((Encoder::Scored(ScoredBpe::new(pieces, unknown, space)), prefix))
+        Ok((Encoder::Scored(Box::new(ScoredBpe::new(pieces, unknown, space))), prefix))
     }
 
     fn added(&self) -> Vec<AddedToken> {
@@ -211,7 +211,7 @@ impl<'a> Vocabulary<'a> {
     fn pieces(&self, spelling: Spelling) -> Pieces {
         Pieces::new(self.entries().map(|(_, token, kind)| match kind {
             TokenType::Control | TokenType::Unknown => Vec::new(),
-            // Written as it is, except that SentencePiece's spaces are spaces here too.
+            // Not spelled in bytes: found and printed as it is written.
             TokenType::UserDefined if spelling == Spelling::ByteLevel => token.as_bytes().to_vec(),
             _ => spelling.bytes(token),
         }))

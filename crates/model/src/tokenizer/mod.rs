@@ -54,7 +54,7 @@ enum Encoder {
         later: Option<Box<tokenizers::Tokenizer>>,
     },
     /// Pieces with scores.
-    Scored(ScoredBpe),
+    Scored(Box<ScoredBpe>),
 }
 
 /// The tokens that the files give a role; templates know them by these names.
