@@ -150,7 +150,7 @@ impl Dflash {
         b.resize(pass.rows(), &self.shape);
         b.angles.fill(&pass.positions, &self.frequencies, 1.0);
         target.embed(cpu, &pass.tokens, &mut b.x);
-        let mut keys = Keys::Block(kv);
+        let mut keys = Keys::Block { pool: kv, sight: &self.config.sight };
         for (i, layer) in self.layers.iter().enumerate() {
             enter(cpu, b, i, &layer.attention_norm, self.shape.eps);
             layer.forward(cpu, &self.shape, b, pass, i, &mut keys);

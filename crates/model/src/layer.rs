@@ -7,7 +7,7 @@ use crate::error::LoadError;
 use crate::pass::Pass;
 use device::Cpu;
 use kernels::activation::swiglu;
-use kernels::attention::{Launch, Tail, attention};
+use kernels::attention::{Launch, Sight, Tail, attention};
 use kernels::gemm::{Product, RowOrder, Scratch, Weight, add_bias, gemm};
 use kernels::kv_store::KvPool;
 use kernels::norm::{add_rms_norm, rms_norm, rms_norm_in_place};
@@ -49,8 +49,14 @@ pub(crate) struct Shape {
 pub(crate) enum Keys<'a> {
     /// In the pool, at the pass's slots; rows attend causally.
     Store(&'a mut KvPool),
-    /// Nowhere: rows of a span see each other both ways and the pool's context (the draft block).
-    Block(&'a KvPool),
+    /// Nowhere: rows of a span see the pool's context and each other as `sight` says for the layer
+    /// (the draft block).
+    Block {
+        /// The drafter's context.
+        pool: &'a KvPool,
+        /// One entry a layer.
+        sight: &'a [Sight],
+    },
 }
 
 /// Buffers of a pass, reused from pass to pass. Shapes in elements a row.
@@ -278,7 +284,9 @@ impl Layer {
                 pool.store(cpu, index, &pass.slots, &b.k, &b.v);
                 (&**pool, Tail::Causal)
             }
-            Keys::Block(pool) => (*pool, Tail::Block { k: &b.k, v: &b.v }),
+            Keys::Block { pool, sight } => {
+                (*pool, Tail::Block { k: &b.k, v: &b.v, sight: sight[index] })
+            }
         };
         let launch = Launch {
             pool,
