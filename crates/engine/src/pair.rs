@@ -1,12 +1,12 @@
 //! A target, its tokenizer and template, and perhaps a drafter: everything an engine serves.
 
 use device::Cpu;
-use model::LoadError;
 use model::chat::ChatTemplate;
 use model::checkpoint::Checkpoint;
 use model::decoder::Decoder;
 use model::dflash::Dflash;
 use model::tokenizer::Tokenizer;
+use model::{LoadError, Precision};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,6 +15,8 @@ use std::sync::Arc;
 pub struct PairOptions {
     /// Draft width instead of the drafter's own `block_size`; not above it.
     pub block: Option<usize>,
+    /// How the drafter's weights are held.
+    pub draft_precision: Precision,
 }
 
 /// A loaded target and drafter.
@@ -56,8 +58,11 @@ impl Pair {
             ));
         }
         let template = ChatTemplate::load(&files, &tokenizer)?.map(Arc::new);
-        let draft =
-            draft.map(|path| Dflash::load(cpu, path, files.config(), options.block)).transpose()?;
+        let draft = draft
+            .map(|path| {
+                Dflash::load(cpu, path, files.config(), options.block, options.draft_precision)
+            })
+            .transpose()?;
         let target = Decoder::load(cpu, &files)?;
         let mut unused = files.unused();
         unused.extend(draft.iter().flat_map(|d| d.unused().iter().cloned()));

@@ -3,6 +3,7 @@
 
 use device::Cpu;
 use kernels::kv_store::KvPool;
+use model::Precision;
 use model::checkpoint::Checkpoint;
 use model::config::ModelConfig;
 use model::decoder::Decoder;
@@ -65,7 +66,8 @@ fn check(folder: &Path, drafts: &[Draft]) {
     let cpu = Cpu::new(2);
     let files = Checkpoint::open(&fixture("qwen3")).expect("the target opens");
     let target = Decoder::load(&cpu, &files).expect("the target loads");
-    let model = Dflash::load(&cpu, folder, files.config(), None).expect("the drafter loads");
+    let model = Dflash::load(&cpu, folder, files.config(), None, Precision::AsStored)
+        .expect("the drafter loads");
     assert_eq!(model.unused(), Vec::<String>::new());
     assert!(!drafts.is_empty());
     for draft in drafts {
@@ -118,7 +120,7 @@ fn altered(name: &str, change: impl FnOnce(&mut Value)) -> tempfile::TempDir {
 /// What loading says about a changed drafter.
 fn refused(change: impl FnOnce(&mut Value)) -> String {
     let folder = altered("dflash", change);
-    match Dflash::load(&Cpu::new(1), folder.path(), &target_config(), None) {
+    match Dflash::load(&Cpu::new(1), folder.path(), &target_config(), None, Precision::Int8) {
         Ok(_) => panic!("the drafter was taken"),
         Err(error) => error.to_string(),
     }
@@ -161,7 +163,8 @@ fn the_drafters_own_settings_are_used_as_given() {
         config["dflash_config"]["block_size"] = json!(8);
         config.as_object_mut().expect("an object").remove("block_size");
     });
-    let load = |block| Dflash::load(&Cpu::new(1), folder.path(), &target_config(), block);
+    let load =
+        |block| Dflash::load(&Cpu::new(1), folder.path(), &target_config(), block, Precision::Int8);
     let own = load(None).expect("loads");
     assert_eq!((own.config().block, own.config().mask_id), (8, 319));
     assert_eq!(load(Some(4)).expect("loads").config().block, 4);

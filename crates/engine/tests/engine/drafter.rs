@@ -1,8 +1,6 @@
 //! What a drafter is told, and when it is left alone.
 
-mod common;
-
-use common::{drafted, ids, pair, plain, prompt, request};
+use crate::common::{drafted, ids, pair, plain, prompt, request};
 use engine::draft::{DraftRow, Drafter};
 use engine::{Engine, EngineOptions, FinishReason, Limits, Request, Speculation, Stops};
 use model::decoder::Decoder;
