@@ -41,13 +41,14 @@ impl Workspace {
 }
 
 impl Decoder {
-    /// Loads the weights that the checkpoint's configuration calls for.
+    /// Loads the weights that the checkpoint's configuration calls for, to be held as `precision`
+    /// says.
     ///
     /// # Errors
     /// A tensor that is missing or has another shape than the configuration says.
-    pub fn load(cpu: &Cpu, from: &Checkpoint) -> Result<Decoder, LoadError> {
+    pub fn load(cpu: &Cpu, from: &Checkpoint, precision: Precision) -> Result<Decoder, LoadError> {
         let config = from.config().clone();
-        let from = Loader { cpu, from, precision: Precision::AsStored };
+        let from = Loader { cpu, from, precision };
         let (v, h) = (config.vocab, config.hidden);
         let embedding = from.matrix("model.embed_tokens.weight", [v, h])?;
         let head =

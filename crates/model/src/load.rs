@@ -3,18 +3,20 @@
 use crate::checkpoint::{Checkpoint, Tensor};
 use crate::error::LoadError;
 use device::Cpu;
-use kernels::format::Format;
+use kernels::format::{Format, quantize_q8_0};
 use kernels::gemm::{RowOrder, Weight};
 
 /// How matrices are held in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
     /// In the format of the file.
     AsStored,
+    /// Expanded to `f32`, so that nothing is rounded but sums: what quantized arithmetic is
+    /// judged by. Takes several times the memory.
+    Float,
     /// Plain floats as 8-bit blocks of 32 ([`Format::Q8_0`]), which halves what is read and
     /// doubles the speed of a product. For drafters: what they propose is checked, so their
     /// rounding costs acceptance at most, never a byte of the output.
-    #[default]
     Int8,
 }
 
@@ -42,25 +44,29 @@ impl Loader<'_> {
             let problem = format!("rows of {k} are not whole {format} blocks");
             return Err(LoadError::new(self.from.path(), name, problem));
         }
-        let quantizes = self.precision == Precision::Int8
-            && tensor.format.block() == 1
-            && k.is_multiple_of(Format::Q8_0.block());
-        let weight = if quantizes {
-            let blocks = int8(&tensor, n * k);
-            Weight::pack(self.cpu, Format::Q8_0, n, k, tensor.order, &blocks)
-        } else {
-            Weight::pack(self.cpu, tensor.format, n, k, tensor.order, tensor.data)
+        let pack = |format, data: &[u8]| Weight::pack(self.cpu, format, n, k, tensor.order, data);
+        let whole_blocks = k.is_multiple_of(Format::Q8_0.block());
+        let weight = match self.precision {
+            Precision::Int8 if tensor.format.block() == 1 && whole_blocks => {
+                pack(Format::Q8_0, &quantize_q8_0(&floats(&tensor)))
+            }
+            Precision::Float => {
+                let bytes: Vec<u8> =
+                    floats(&tensor).into_iter().flat_map(f32::to_le_bytes).collect();
+                pack(Format::F32, &bytes)
+            }
+            Precision::AsStored | Precision::Int8 => pack(tensor.format, tensor.data),
         };
         self.from.release(&tensor);
         Ok(weight)
     }
 }
 
-/// A tensor of plain floats as [`Format::Q8_0`] blocks.
-fn int8(tensor: &Tensor<'_>, elements: usize) -> Vec<u8> {
-    let mut floats = vec![0.0; elements];
+/// A tensor's elements.
+fn floats(tensor: &Tensor<'_>) -> Vec<f32> {
+    let mut floats = vec![0.0; tensor.shape.iter().product()];
     tensor.format.dequantize(tensor.data, &mut floats);
-    kernels::format::quantize_q8_0(&floats)
+    floats
 }
 
 /// Puts the entries of a stored bias into the order of the outputs.

@@ -65,7 +65,7 @@ fn logits(cpu: &Cpu, model: &Dflash, target: &Decoder, draft: &Draft, chunk: usi
 fn check(folder: &Path, drafts: &[Draft]) {
     let cpu = Cpu::new(2);
     let files = Checkpoint::open(&fixture("qwen3")).expect("the target opens");
-    let target = Decoder::load(&cpu, &files).expect("the target loads");
+    let target = Decoder::load(&cpu, &files, Precision::AsStored).expect("the target loads");
     let model = Dflash::load(&cpu, folder, files.config(), None, Precision::AsStored)
         .expect("the drafter loads");
     assert_eq!(model.unused(), Vec::<String>::new());

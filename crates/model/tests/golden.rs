@@ -2,6 +2,7 @@
 //! checkpoints of every family. `fixtures/README.md` says how the goldens were made.
 
 use device::Cpu;
+use model::Precision;
 use model::checkpoint::Checkpoint;
 use model::decoder::{Decoder, Workspace};
 use model::pass::Pass;
@@ -65,7 +66,7 @@ impl Runner {
     fn open(path: &str) -> Runner {
         let cpu = Cpu::new(2);
         let files = Checkpoint::open(&fixtures().join(path)).expect("the checkpoint opens");
-        let decoder = Decoder::load(&cpu, &files).expect("the weights load");
+        let decoder = Decoder::load(&cpu, &files, Precision::AsStored).expect("the weights load");
         assert_eq!(files.unused(), Vec::<String>::new(), "every tensor has a use");
         let kv = decoder.kv_pool(16, PAGE);
         // Pages out of order: only the page table knows where a token lies.
