@@ -1,6 +1,9 @@
 //! The default target against transformers, which computed in f32 on the same weights expanded.
 
 use crate::{cpu, files};
+use engine::{
+    Engine, EngineOptions, Limits, Pair, PairOptions, Request, Sampling, Speculation, Stops,
+};
 use kernels::choose::log_probs;
 use model::Precision;
 use model::checkpoint::Checkpoint;
@@ -97,4 +100,62 @@ fn quantized_arithmetic_stays_near_the_reference() {
     );
     println!("{said}");
     assert!(mean < 0.05 && worst < 0.6 && wrong == 0 && (here - there).abs() < 0.01, "{said}");
+}
+
+#[derive(Deserialize)]
+struct DraftGolden {
+    verify_width: usize,
+    end_ids: Vec<u32>,
+    cases: Vec<DraftCase>,
+}
+
+#[derive(Deserialize)]
+struct DraftCase {
+    prompt_ids: Vec<u32>,
+    tokens: Vec<u32>,
+    /// Drafts accepted by each verify pass.
+    accepted: Vec<usize>,
+    /// Least gap between the two best tokens of any choice in a pass.
+    step_gaps: Vec<f32>,
+}
+
+/// With every weight in floats the drafter proposes, pass by pass, what the reference drafter
+/// proposes: the same number of drafts is accepted.
+#[test]
+fn the_drafter_accepts_as_the_reference_does() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let path = path.join("../../fixtures/models/smollm2-dflash-golden.json");
+    let text = std::fs::read(path).expect("the golden file");
+    let golden: DraftGolden = serde_json::from_slice(&text).expect("a golden file");
+    let (target, draft) = files();
+    let options = PairOptions {
+        precision: Precision::Float,
+        draft_precision: Precision::AsStored,
+        ..PairOptions::default()
+    };
+    let pair = Pair::load(&cpu(), &target, Some(&draft), &options).expect("the pair loads");
+    let kv_tokens = Some(1024);
+    let mut engine = Engine::new(pair, EngineOptions { kv_tokens, ..EngineOptions::default() });
+    let mut compared = 0;
+    for case in golden.cases {
+        let request = Request {
+            prompt: case.prompt_ids,
+            sampling: Sampling::default(),
+            stops: Stops { ids: golden.end_ids.clone(), strings: vec![] },
+            limits: Limits { max_tokens: Some(case.tokens.len()) },
+            speculation: Speculation::Width(golden.verify_width),
+            logprobs: None,
+        };
+        let output = engine.run(vec![request]).expect("runs").remove(0);
+        assert_eq!(output.ids(), case.tokens);
+        // Where two tokens are as good as equal the order of a sum decides, and later passes with
+        // it; the tokens are the target's all the same.
+        if case.step_gaps.iter().all(|&gap| gap > 1e-3) {
+            let mut histogram = vec![0; case.accepted.iter().max().map_or(0, |most| most + 1)];
+            case.accepted.iter().for_each(|&accepted| histogram[accepted] += 1);
+            assert_eq!(output.stats.accepted, histogram);
+            compared += 1;
+        }
+    }
+    assert!(compared > 0, "no case has clear gaps throughout");
 }
