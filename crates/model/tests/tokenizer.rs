@@ -230,7 +230,7 @@ fn whole_checkpoints_bring_their_tokenizer_and_template() {
         for case in golden["texts"].as_array().expect("texts") {
             let text = case["text"].as_str().expect("a text");
             assert_eq!(
-                tokenizer.encode(text, Specials::AsText),
+                tokenizer.encode(text, Specials::Parse),
                 ids(&case["ids"]),
                 "{path}: {text}"
             );
