@@ -1,226 +1,205 @@
-//! The scheduler against a scripted device that lags one step behind: random arrivals, lengths,
-//! stops, cancels, page and chunk sizes, and drafters of any quality. Each request must get the
-//! tokens of its script, cut where the rules say; all pages and rows must come back.
+//! The scheduler against a scripted device that lags one step behind: random arrivals, priorities,
+//! lengths, stops, cancels, speculation that changes on the way, shared prefixes, pools so small
+//! that pages are evicted and requests retracted, drafters of any quality. Each request must get
+//! the tokens of its serial, uncached, undrafted run; all pages and rows must come back.
 
+mod common;
+
+use common::{Pace, Quality, VOCAB, Voyage, serial};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use schedule::{
-    Bounds, FinishReason, Limits, Request, RowOutcome, Sampling, Scheduler, SchedulerOptions,
-    Speculation, StepPlan, Stops, Then, Work,
+    Bounds, CostCurve, FinishReason, Limits, Request, Sampling, SchedulerOptions, Speculation,
+    StepCost, Stops, Tally, WidthPolicy,
 };
-use std::collections::HashMap;
 
-const VOCAB: u32 = 50;
-
-/// The token a request's target chooses at a position, whatever is drafted.
-fn script(id: u64, position: usize) -> u32 {
-    let mixed = (id * 1_000_003 + position as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (mixed >> 40) as u32 % VOCAB
-}
+const CONTEXT: usize = 64;
+const WIDTH: usize = 8;
 
 #[derive(Clone, Debug)]
 struct Case {
-    prompt: usize,
-    max_tokens: usize,
-    width: usize,
-    stop: Option<u32>,
+    request: Request,
     arrives: usize,
     cancelled: Option<usize>,
+    toggles: Vec<(usize, Speculation)>,
+}
+
+#[derive(Clone, Debug)]
+struct Sea {
+    page_size: usize,
+    pages: usize,
+    step_tokens: usize,
+    max_running: usize,
+    widths: WidthPolicy,
+    quality: Quality,
+    pace: Pace,
+}
+
+fn speculation() -> impl Strategy<Value = Speculation> {
+    prop_oneof![
+        3 => Just(Speculation::Auto),
+        1 => Just(Speculation::Off),
+        2 => (1..=WIDTH).prop_map(Speculation::Width),
+    ]
+}
+
+/// Prompts of one family share their first tokens; some are equal.
+fn prompt() -> impl Strategy<Value = Vec<u32>> {
+    (0u32..3, 1usize..40, 0usize..3, 0u32..2).prop_map(|(family, len, own, tail)| {
+        let shared = (0..len as u32).map(move |i| (family * 7 + i) % VOCAB);
+        shared.chain((0..own as u32).map(|i| tail + i)).collect()
+    })
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    (
-        1usize..40,
-        1usize..30,
-        1usize..9,
-        prop::option::weighted(0.3, 0..VOCAB),
-        0usize..20,
-        prop::option::weighted(0.2, 0usize..30),
-    )
-        .prop_map(|(prompt, max_tokens, width, stop, arrives, cancelled)| Case {
+    let ends = (1usize..40, prop::option::weighted(0.3, 0..VOCAB));
+    let times = (0usize..20, prop::option::weighted(0.2, 0usize..40));
+    let toggles = prop::collection::vec((0usize..40, speculation()), 0..3);
+    (prompt(), ends, times, speculation(), toggles, (0u64..2, -1i32..2)).prop_map(
+        |(
             prompt,
-            max_tokens,
-            width,
-            stop,
-            arrives,
-            cancelled,
+            (max_tokens, stop),
+            (arrives, cancelled),
+            speculation,
+            toggles,
+            (seed, priority),
+        )| {
+            let request = Request {
+                prompt,
+                sampling: Sampling { seed, ..Sampling::default() },
+                stops: Stops { ids: stop.into_iter().collect(), strings: vec![] },
+                limits: Limits { max_tokens: Some(max_tokens) },
+                speculation,
+                priority,
+                logprobs: None,
+            };
+            Case { request, arrives, cancelled, toggles }
+        },
+    )
+}
+
+fn sea(page_size: usize) -> impl Strategy<Value = Sea> {
+    let least = (CONTEXT - 1).div_ceil(page_size);
+    let cost = StepCost {
+        verify: CostCurve::measured([(1, 4.0), (8, 5.0), (64, 20.0)]),
+        draft: CostCurve::measured([(1, 1.0), (4, 1.5)]),
+    };
+    let widths = vec![
+        WidthPolicy::Fixed,
+        WidthPolicy::Adaptive(StepCost::default()),
+        WidthPolicy::Adaptive(cost),
+    ];
+    (
+        (least..=3 * least, 2usize..60, 1usize..6),
+        prop::sample::select(widths),
+        prop::sample::select(vec![Quality::Perfect, Quality::Mixed, Quality::Wrong]),
+        prop::sample::select(vec![Pace::Early, Pace::Late, Pace::Mixed]),
+    )
+        .prop_map(move |((pages, step_tokens, max_running), widths, quality, pace)| Sea {
+            page_size,
+            pages,
+            step_tokens,
+            max_running,
+            widths,
+            quality,
+            pace,
         })
 }
 
-/// The device's row table and its checks of what it is told to touch.
-#[derive(Default)]
-struct Device {
-    lens: HashMap<usize, usize>,
-    draws: u64,
-}
-
-impl Device {
-    /// Runs a step; panics when a plan reaches past its pages or its row is another's.
-    fn run(&mut self, step: &StepPlan, page_size: usize) -> Vec<RowOutcome> {
-        let mut pages: Vec<u32> = step.rows.iter().flat_map(|r| r.pages.clone()).collect();
-        let all = pages.len();
-        pages.sort_unstable();
-        pages.dedup();
-        assert_eq!(pages.len(), all, "two rows of a step share a page");
-        step.rows.iter().map(|row| self.row(row, page_size)).collect()
-    }
-
-    fn row(&mut self, row: &schedule::PlannedRow, page_size: usize) -> RowOutcome {
-        let slots = row.pages.len() * page_size;
-        let len = self.lens.entry(row.row.index).or_default();
-        match &row.work {
-            Work::Chunk { tokens, start, then } => {
-                if *start == 0 {
-                    *len = 0;
-                }
-                assert_eq!(*len, *start, "a chunk begins where the last one ended");
-                *len += tokens.len();
-                assert!(*len <= slots);
-                let tokens = match then {
-                    Then::Choose => vec![script(row.id, *len)],
-                    Then::Continue => vec![],
-                };
-                RowOutcome { tokens, accepted: 0 }
-            }
-            Work::Block { width } => {
-                let width = (*width).min(row.limit - 1 - *len);
-                if width == 0 {
-                    return RowOutcome::default();
-                }
-                assert!(*len + width <= slots, "a block reaches past the reserved pages");
-                self.draws = self.draws.wrapping_mul(6364136223846793005).wrapping_add(1);
-                let accepted = (self.draws >> 33) as usize % width;
-                let tokens = (0..=accepted).map(|j| script(row.id, *len + j + 1)).collect();
-                *len += accepted + 1;
-                RowOutcome { tokens, accepted }
-            }
-        }
-    }
-}
-
-fn options(page_size: usize, chunk: usize, kv_pages: usize) -> SchedulerOptions {
+fn options(sea: &Sea) -> SchedulerOptions {
     SchedulerOptions {
         bounds: Bounds {
             vocab: VOCAB as usize,
-            context: 64,
-            kv_tokens: kv_pages * page_size,
-            max_width: 8,
+            context: CONTEXT,
+            kv_tokens: sea.pages * sea.page_size,
+            max_width: WIDTH,
         },
-        page_size,
-        chunk,
-        max_running: 3,
-        width: 8,
+        page_size: sea.page_size,
+        step_tokens: sea.step_tokens,
+        max_running: sea.max_running,
+        max_waiting: 100,
+        width: WIDTH,
+        widths: sea.widths.clone(),
     }
 }
 
-fn request(case: &Case) -> Request {
-    Request {
-        prompt: vec![1; case.prompt],
-        sampling: Sampling::default(),
-        stops: Stops { ids: case.stop.into_iter().collect(), strings: vec![] },
-        limits: Limits { max_tokens: Some(case.max_tokens) },
-        speculation: Speculation::Width(case.width),
-        logprobs: None,
-    }
-}
-
-/// What a request must end with when nobody cancels it.
-fn expected(id: u64, case: &Case) -> (Vec<u32>, FinishReason) {
-    let cap = case.max_tokens.min(64 - case.prompt);
-    let mut tokens = Vec::new();
-    for position in case.prompt.. {
-        let token = script(id, position);
-        if Some(token) == case.stop {
-            return (tokens, FinishReason::Stop);
-        }
-        tokens.push(token);
-        if tokens.len() == cap {
-            return (tokens, FinishReason::Length);
-        }
-    }
-    unreachable!("every sequence has a cap")
-}
-
-fn sail(cases: &[Case], page_size: usize, chunk: usize) {
-    let pages = 200usize.div_ceil(page_size);
-    let mut scheduler = Scheduler::new(options(page_size, chunk, pages));
-    let mut device = Device::default();
-    let mut flying: Option<(StepPlan, Vec<RowOutcome>)> = None;
-    let mut tokens: HashMap<u64, Vec<u32>> = HashMap::new();
-    let mut ended: HashMap<u64, FinishReason> = HashMap::new();
-    for turn in 0.. {
-        assert!(turn < 5000, "the voyage does not end");
-        for (id, case) in cases.iter().enumerate().filter(|(_, c)| c.arrives == turn) {
-            scheduler.submit(id as u64, request(case)).expect("the case is in bounds");
-        }
-        for (id, _) in cases.iter().enumerate().filter(|(_, c)| c.cancelled == Some(turn)) {
-            let youngest = flying.as_mut().map(|(plan, _)| plan);
-            if let Some(outcome) = scheduler.cancel(id as u64, youngest) {
-                let finish = outcome.committed.finish.expect("a cancel ends");
-                assert_eq!(ended.insert(outcome.id, finish), None, "two ends of one request");
+fn sail(sea: &Sea, cases: &[Case]) -> Tally {
+    let mut voyage = Voyage::new(options(sea), sea.quality, sea.pace);
+    for turn in 0..60 {
+        for (id, case) in cases.iter().enumerate() {
+            let id = id as u64;
+            if case.arrives == turn {
+                voyage.submit(id, case.request.clone());
+            }
+            if case.cancelled == Some(turn) {
+                voyage.cancel(id);
+            }
+            for (_, speculation) in case.toggles.iter().filter(|(at, _)| *at == turn) {
+                voyage.scheduler.set_speculation(id, *speculation).expect("a width in range");
             }
         }
-        let next = scheduler.plan().map(|plan| {
-            let outcomes = device.run(&plan, page_size);
-            (plan, outcomes)
-        });
-        let Some((plan, outcomes)) = std::mem::replace(&mut flying, next) else {
-            if turn > 40 && scheduler.is_idle() {
-                break;
-            }
-            continue;
-        };
-        let ids: Vec<_> = plan.rows.iter().map(|row| row.id).collect();
-        let youngest = flying.as_mut().map(|(plan, _)| plan);
-        for outcome in scheduler.land(plan, &outcomes, youngest, |_| b"") {
-            let planned = outcome.planned.expect("landed rows were planned");
-            assert_eq!(ids[planned], outcome.id);
-            let kept = &outcomes[planned].tokens[..outcome.committed.kept];
-            tokens.entry(outcome.id).or_default().extend(kept);
-            if let Some(finish) = outcome.committed.finish {
-                assert_eq!(ended.insert(outcome.id, finish), None, "two ends of one request");
-            }
+        let tokens = voyage.flying.as_ref().map_or(0, |flight| flight.plan.tokens());
+        assert!(tokens <= sea.step_tokens, "{tokens} tokens in a step of {}", sea.step_tokens);
+        voyage.turn();
+        if turn % 16 == 15 {
+            voyage.scheduler.flush();
         }
     }
+    voyage.finish();
     for (id, case) in cases.iter().enumerate() {
-        let got = tokens.remove(&(id as u64)).unwrap_or_default();
-        let (want, reason) = expected(id as u64, case);
-        match ended.get(&(id as u64)) {
-            Some(FinishReason::Cancelled) => assert!(want.starts_with(&got)),
-            finish => assert_eq!((got, finish), (want, Some(&reason))),
+        let got = &voyage.got[&(id as u64)];
+        let (want, reason) = serial(&case.request, CONTEXT);
+        match got.finish {
+            Some(FinishReason::Cancelled) => assert!(want.starts_with(&got.tokens)),
+            finish => assert_eq!((&got.tokens, finish), (&want, Some(reason))),
         }
+        assert!(got.cached < case.request.prompt.len());
     }
-    for (free, total) in scheduler.free_and_total() {
-        assert_eq!(free, total, "something was not given back");
+    voyage.scheduler.flush();
+    let pages = voyage.scheduler.pages();
+    assert_eq!(pages.free, pages.total, "pages are lost");
+    voyage.scheduler.tally()
+}
+
+/// The seas are rough enough: all that may happen to a request happens often.
+#[test]
+fn voyages_meet_everything() {
+    let mut runner = TestRunner::deterministic();
+    let mut draw = |page_size| {
+        let cases = prop::collection::vec(case(), 1..10);
+        let tree = (sea(page_size), cases).new_tree(&mut runner).expect("nothing is filtered");
+        tree.current()
+    };
+    for page_size in [1, 16] {
+        let (mut retractions, mut recomputations, mut hits) = (0, 0, 0);
+        for _ in 0..300 {
+            let (sea, cases) = draw(page_size);
+            let tally = sail(&sea, &cases);
+            retractions += u32::from(tally.retractions > 0);
+            recomputations += u32::from(tally.recomputations > 0);
+            hits += u32::from(tally.cached_tokens > 0);
+        }
+        let met = [retractions, recomputations, hits];
+        assert!(met.iter().all(|&voyages| voyages > 20), "{met:?} of 300, pages of {page_size}");
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
-    fn every_request_gets_its_script(
-        cases in prop::collection::vec(case(), 1..8),
-        page_size in prop::sample::select(vec![1usize, 16, 64]),
-        chunk in 1usize..50,
-    ) {
-        sail(&cases, page_size, chunk);
+    fn one_token_pages(sea in sea(1), cases in prop::collection::vec(case(), 1..10)) {
+        let _ = sail(&sea, &cases);
     }
-}
 
-/// Short requests of every shape, every third cancelled in mid-stream: nothing leaks.
-#[test]
-fn slots_reserved_ahead_come_back() {
-    for page_size in [1, 16, 64] {
-        let cases: Vec<Case> = (0..100)
-            .map(|i| Case {
-                prompt: 5,
-                max_tokens: [1, 2, 9][i % 3],
-                width: 8,
-                stop: None,
-                arrives: i / 4,
-                cancelled: (i % 3 == 0).then_some(i / 4 + 3),
-            })
-            .collect();
-        sail(&cases, page_size, 16);
+    #[test]
+    fn default_pages(sea in sea(16), cases in prop::collection::vec(case(), 1..10)) {
+        let _ = sail(&sea, &cases);
+    }
+
+    #[test]
+    fn large_pages(sea in sea(64), cases in prop::collection::vec(case(), 1..10)) {
+        let _ = sail(&sea, &cases);
     }
 }
