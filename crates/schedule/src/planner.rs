@@ -196,3 +196,74 @@ impl Scheduler {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        Bounds, Limits, Request, RowOutcome, Sampling, Scheduler, SchedulerOptions, Speculation,
+        Stops, WidthPolicy, Work,
+    };
+    use std::collections::HashMap;
+
+    fn options() -> SchedulerOptions {
+        SchedulerOptions {
+            bounds: Bounds { vocab: 100, context: 200, kv_tokens: 256, max_width: 8 },
+            page_size: 4,
+            step_tokens: 40,
+            max_running: 6,
+            max_waiting: 100,
+            width: 8,
+            widths: WidthPolicy::Fixed,
+        }
+    }
+
+    fn request(id: usize) -> Request {
+        Request {
+            prompt: (0..5 + id % 40).map(|i| (i + id % 3) as u32).collect(),
+            sampling: Sampling::default(),
+            stops: Stops::default(),
+            limits: Limits { max_tokens: Some(3 + id * 7 % 60) },
+            speculation: Speculation::Auto,
+            priority: 0,
+            logprobs: None,
+        }
+    }
+
+    /// The writes of all steps, replayed, give every planned row exactly its lease.
+    #[test]
+    fn the_page_table_follows_the_leases() {
+        let mut scheduler = Scheduler::new(options());
+        (0..60).for_each(|id| scheduler.submit(id as u64, request(id)).expect("it is in bounds"));
+        let mut table: HashMap<usize, Vec<u32>> = HashMap::new();
+        let mut written = 0;
+        while let Some(plan) = scheduler.plan() {
+            for write in &plan.table {
+                let entries = table.entry(write.row).or_default();
+                entries.truncate(write.first);
+                assert_eq!(entries.len(), write.first, "the entries before are there");
+                entries.extend(&write.pages);
+                written += write.pages.len();
+            }
+            for row in &plan.rows {
+                let lease =
+                    scheduler.crew.holder(row.row).expect("a planned row runs").lease.pages();
+                assert_eq!(table[&row.row.index], lease);
+                assert!(row.pages <= lease.len());
+            }
+            let outcome = |work: &Work| match work {
+                Work::Block { width } => {
+                    let accepted = width / 3;
+                    RowOutcome { tokens: vec![9; accepted + 1], accepted, drafted: width - 1 }
+                }
+                Work::Chunk { then: crate::Then::Choose, .. } => {
+                    RowOutcome { tokens: vec![9], ..RowOutcome::default() }
+                }
+                Work::Chunk { .. } => RowOutcome::default(),
+            };
+            let outcomes: Vec<_> = plan.rows.iter().map(|row| outcome(&row.work)).collect();
+            let _ = scheduler.land(plan, &outcomes, None, |_| b"");
+        }
+        assert!(scheduler.is_idle() && written > 60);
+        assert!(scheduler.tally().retractions > 0, "leases were lost on the way");
+    }
+}

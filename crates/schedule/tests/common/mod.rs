@@ -7,11 +7,27 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 use schedule::{
-    Absorb, FinishReason, Outcome, PlannedRow, Request, RowOutcome, Scheduler, StepPlan, Then, Work,
+    Absorb, Bounds, FinishReason, Limits, Outcome, PlannedRow, Request, RowOutcome, Sampling,
+    Scheduler, SchedulerOptions, Speculation, StepPlan, Stops, Then, WidthPolicy, Work,
 };
 use std::collections::HashMap;
 
 pub const VOCAB: u32 = 50;
+
+/// One byte of text a token.
+static PIECES: [u8; VOCAB as usize] = {
+    let mut pieces = [0; VOCAB as usize];
+    let mut i = 0;
+    while i < pieces.len() {
+        pieces[i] = b'A' + i as u8;
+        i += 1;
+    }
+    pieces
+};
+
+fn piece(token: u32) -> &'static [u8] {
+    &PIECES[token as usize..][..1]
+}
 
 /// The token that follows `tokens` under `seed`, whatever was drafted.
 pub fn script(seed: u64, tokens: impl IntoIterator<Item = u32>) -> u32 {
@@ -44,6 +60,38 @@ pub fn serial(request: &Request, context: usize) -> (Vec<u32>, FinishReason) {
     }
 }
 
+/// A pool of `pages` pages and a context that fills it; blocks of 8 as asked for.
+pub fn options(page_size: usize, pages: usize) -> SchedulerOptions {
+    let kv_tokens = page_size * pages;
+    SchedulerOptions {
+        bounds: Bounds { vocab: VOCAB as usize, context: kv_tokens + 1, kv_tokens, max_width: 16 },
+        page_size,
+        step_tokens: 256,
+        max_running: 16,
+        max_waiting: 1000,
+        width: 8,
+        widths: WidthPolicy::Fixed,
+    }
+}
+
+/// A prompt of `len` ids that depends on `family` from its first token on.
+pub fn prompt(family: u32, len: usize) -> Vec<u32> {
+    (0..len as u32).map(|i| (family * 11 + i * (family + 1)) % VOCAB).collect()
+}
+
+/// A greedy request that only its length ends.
+pub fn request(prompt: Vec<u32>, max_tokens: usize) -> Request {
+    Request {
+        prompt,
+        sampling: Sampling::default(),
+        stops: Stops::default(),
+        limits: Limits { max_tokens: Some(max_tokens) },
+        speculation: Speculation::Auto,
+        priority: 0,
+        logprobs: None,
+    }
+}
+
 /// How good drafts are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quality {
@@ -60,7 +108,8 @@ pub enum Pace {
     Mixed,
 }
 
-type Slot = Option<(u32, usize)>;
+/// Token and position, as written last; `None` for noise.
+pub type Slot = Option<(u32, usize)>;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct RowState {
@@ -143,6 +192,18 @@ impl Device {
             outcomes.push(outcome);
         }
         outcomes
+    }
+
+    /// What the pools hold in some pages: target and drafter.
+    pub fn contents(&self, pages: &[u32]) -> (Vec<Slot>, Vec<Slot>) {
+        let read = |pool: &[Slot]| {
+            let page = |&page: &u32| {
+                let first = page as usize * self.page_size;
+                pool[first..first + self.page_size].to_vec()
+            };
+            pages.iter().flat_map(page).collect()
+        };
+        (read(&self.target), read(&self.drafter))
     }
 
     fn slot(&self, pages: &[u32], position: usize) -> usize {
@@ -265,7 +326,7 @@ impl Device {
 /// A launched step.
 pub struct Flight {
     pub plan: StepPlan,
-    launched: Vec<Launched>,
+    pub launched: Vec<Launched>,
     beside: Vec<Launched>,
     outcomes: Option<Vec<RowOutcome>>,
 }
@@ -274,6 +335,7 @@ pub struct Flight {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Got {
     pub tokens: Vec<u32>,
+    pub text: Vec<u8>,
     pub finish: Option<FinishReason>,
     pub cached: usize,
     /// Verify passes, and tokens that they committed.
@@ -292,7 +354,7 @@ pub struct Voyage {
 }
 
 impl Voyage {
-    pub fn new(options: schedule::SchedulerOptions, quality: Quality, pace: Pace) -> Voyage {
+    pub fn new(options: SchedulerOptions, quality: Quality, pace: Pace) -> Voyage {
         let page_size = options.page_size;
         let scheduler = Scheduler::new(options);
         let device = Device::new(scheduler.pages().total, page_size, quality);
@@ -351,7 +413,7 @@ impl Voyage {
         let (ids, works): (Vec<u64>, Vec<Work>) =
             flight.plan.rows.iter().map(|row| (row.id, row.work.clone())).unzip();
         let youngest = self.flying.as_mut().map(|flight| &mut flight.plan);
-        for outcome in self.scheduler.land(flight.plan, &outcomes, youngest, |_| b"") {
+        for outcome in self.scheduler.land(flight.plan, &outcomes, youngest, piece) {
             let planned = outcome.planned.expect("landed rows were planned");
             assert_eq!(ids[planned], outcome.id);
             self.take(&outcome, Some((&works[planned], &outcomes[planned])));
@@ -363,12 +425,18 @@ impl Voyage {
         assert_eq!(got.finish, None, "request {} ends twice or goes on", outcome.id);
         got.cached = outcome.cached;
         got.finish = outcome.committed.finish;
+        outcome.committed.text.iter().for_each(|(_, run)| got.text.extend(run));
         if let Some((work, row)) = part {
             got.tokens.extend(&row.tokens[..outcome.committed.kept]);
             if matches!(work, Work::Block { .. }) && outcome.committed.taken > 0 {
                 got.passes += 1;
                 got.committed += outcome.committed.taken;
             }
+        }
+        if got.finish.is_some() {
+            let text: Vec<u8> =
+                got.tokens.iter().flat_map(|&token| piece(token)).copied().collect();
+            assert_eq!(got.text, text, "text is lost or said twice");
         }
     }
 
@@ -379,6 +447,18 @@ impl Voyage {
             let (free, total) = self.scheduler.rows();
             assert_eq!((pages.in_use, free), (0, total), "something was not given back");
         }
+    }
+
+    /// Asserts that a request got its serial, uncached, undrafted run.
+    pub fn assert_serial(&self, id: u64, request: &Request, context: usize) {
+        let (tokens, finish) = serial(request, context);
+        let got = &self.got[&id];
+        assert_eq!((&got.tokens, got.finish), (&tokens, Some(finish)), "request {id}");
+    }
+
+    /// The step in flight mentions a request.
+    pub fn in_flight(&self, id: u64) -> bool {
+        self.flying.iter().flat_map(|flight| &flight.plan.rows).any(|row| row.id == id)
     }
 
     pub fn idle(&self) -> bool {
