@@ -54,7 +54,23 @@ impl CostCurve {
     /// Seconds that `count` is expected to take; 0 for 0.
     pub fn seconds(&self, count: usize) -> f64 {
         let count = count as f64;
-        let at = self.points.partition_point(|point| point.count < count);
+        self.at(self.points.partition_point(|point| point.count < count), count)
+    }
+
+    /// Seconds of `from`, of one more, and so on.
+    pub(crate) fn rising(&self, from: usize) -> impl Iterator<Item = f64> {
+        let mut at = 0;
+        (from..).map(move |count| {
+            let count = count as f64;
+            while self.points.get(at).is_some_and(|point| point.count < count) {
+                at += 1;
+            }
+            self.at(at, count)
+        })
+    }
+
+    /// Seconds of a count of which point `at` is the first not below it.
+    fn at(&self, at: usize, count: f64) -> f64 {
         let origin = Point { bucket: 0, count: 0.0, seconds: 0.0 };
         let below = at.checked_sub(1).map_or(origin, |i| self.points[i]);
         match self.points.get(at) {
@@ -84,13 +100,6 @@ pub struct StepCost {
     pub draft: CostCurve,
 }
 
-impl StepCost {
-    /// Seconds of a step of `tokens` tokens that drafts for `drafting` rows.
-    pub fn seconds(&self, tokens: usize, drafting: usize) -> f64 {
-        self.verify.seconds(tokens) + self.draft.seconds(drafting)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,7 +113,10 @@ mod tests {
     #[test]
     fn a_measured_curve_goes_through_its_points() {
         let curve = CostCurve::measured([(1, 4.0), (64, 4.0), (128, 6.0), (256, 12.0)]);
-        let at = [0, 1, 32, 64, 96, 128, 256, 512].map(|count| curve.seconds(count));
+        let counts = [0, 1, 32, 64, 96, 128, 256, 512];
+        let at = counts.map(|count| curve.seconds(count));
+        let risen: Vec<f64> = curve.rising(0).take(513).collect();
+        assert_eq!(counts.map(|count| risen[count]), at);
         let slope = (12.0 - 6.0) / 128.0;
         assert_eq!(at, [0.0, 4.0, 4.0, 4.0, 5.0, 6.0, 12.0, 12.0 + 256.0 * slope]);
     }

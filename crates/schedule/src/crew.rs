@@ -33,13 +33,13 @@ impl Crew {
         self.by_row[row].as_mut()
     }
 
-    /// The request at a place in the order of service.
-    pub(crate) fn get(&self, place: Place) -> Option<&Running> {
-        self.by_row[*self.rows.get(&place)?].as_ref()
+    /// The holder of a row, if it still is the one that `row` names.
+    pub(crate) fn holder(&self, row: Row) -> Option<&Running> {
+        self.by_row[row.index].as_ref().filter(|running| running.row == row)
     }
 
-    /// The holder of a row, if it still is the one that `row` names.
-    pub(crate) fn holder(&mut self, row: Row) -> Option<&mut Running> {
+    /// The same, to change it.
+    pub(crate) fn holder_mut(&mut self, row: Row) -> Option<&mut Running> {
         self.by_row[row.index].as_mut().filter(|running| running.row == row)
     }
 

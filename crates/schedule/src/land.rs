@@ -36,7 +36,7 @@ impl Scheduler {
         for (planned, (row, outcome)) in landed.rows.iter().zip(outcomes).enumerate() {
             // A request that departed in the meantime has no place here any more, and its row
             // may already have another generation: what the step found for it is dropped.
-            let Some(running) = self.crew.holder(row.row) else { continue };
+            let Some(running) = self.crew.holder_mut(row.row) else { continue };
             observe(&mut self.widths, running, row, outcome);
             let committed = commit(running, row, outcome, &piece);
             let place = running.sequence.place;

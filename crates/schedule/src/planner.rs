@@ -8,12 +8,20 @@
 use crate::plan::StepPlan;
 use crate::queue::{Admission, Shortage};
 use crate::request::Speculation;
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Scheduler, SchedulerOptions};
 use crate::sequence::{Course, Place, Running};
 use crate::width::{Want, Wish};
+use cache::Row;
 
 /// While known tokens wait, one token in so many of a step is theirs.
 const CHUNK_SHARE: usize = 4;
+
+/// A running request: its place in the order of service, and its row.
+type Seat = (Place, Row);
+
+fn seat(running: &Running) -> Seat {
+    (running.sequence.place, running.row)
+}
 
 impl Scheduler {
     /// Plans the next step; `None` when there is nothing to compute before one lands.
@@ -98,57 +106,45 @@ impl Scheduler {
     /// Plans verify blocks of at most `budget` tokens; `beside` tokens of chunks will follow.
     fn plan_blocks(&mut self, budget: usize, beside: usize, step: &mut StepPlan) {
         let able = self.staying().filter(|running| running.room() > 0);
-        let mut places: Vec<Place> = able.map(|running| running.sequence.place).collect();
-        self.take_turns(&mut places, budget);
-        let crew = &self.crew;
-        let wishes: Vec<Wish<'_>> = places
-            .iter()
-            .map(|&place| self.wish(crew.get(place).expect("it was just listed")))
-            .collect();
-        let widths = self.widths.choose(&wishes, budget, beside);
-        for (place, width) in places.into_iter().zip(widths) {
-            let Some(width) = self.reserve(place, width) else { continue };
-            let running = self.crew.at(place).expect("its pages were just reserved");
+        let mut rows: Vec<Seat> = able.map(seat).collect();
+        self.take_turns(&mut rows, budget);
+        let Scheduler { crew, options, widths, .. } = self;
+        let holder = |&(_, row): &Seat| crew.holder(row).expect("it was just listed");
+        let wishes: Vec<Wish<'_>> =
+            rows.iter().map(holder).map(|running| wish(running, options)).collect();
+        let widths = widths.choose(&wishes, budget, beside);
+        for ((_, row), width) in rows.into_iter().zip(widths) {
+            let Some(width) = self.reserve(row, width) else { continue };
+            let running = self.crew.holder_mut(row).expect("its pages were just reserved");
             let work = running.plan_block(width);
             let (bounds, page_size) = (&self.options.bounds, self.options.page_size);
             step.rows.push(running.row(work, bounds, page_size, &mut step.table));
         }
     }
 
-    /// Keeps as many of `places` as have room for one token each. Those left out go first in the
+    /// Keeps as many of `seats` as have room for one token each. Those left out go first in the
     /// next step.
-    fn take_turns(&mut self, places: &mut Vec<Place>, budget: usize) {
-        if places.len() <= budget {
+    fn take_turns(&mut self, seats: &mut Vec<Seat>, budget: usize) {
+        if seats.len() <= budget {
             self.cursor = None;
             return;
         }
-        let start = self.cursor.map_or(0, |cursor| places.partition_point(|&p| p < cursor));
-        let start = start % places.len();
-        places.rotate_left(start);
-        self.cursor = Some(places[budget]);
-        places.truncate(budget);
-        places.sort_unstable();
-    }
-
-    fn wish<'a>(&self, running: &'a Running) -> Wish<'a> {
-        let sequence = &running.sequence;
-        let (bounds, default) = (&self.options.bounds, self.options.width);
-        let width = sequence.width(bounds, default).min(running.room());
-        let want = match sequence.request.speculation {
-            Speculation::Width(_) => Want::Exactly,
-            Speculation::Auto | Speculation::Off => Want::AtMost,
-        };
-        Wish { width, want, acceptance: &sequence.acceptance }
+        let before = |cursor| seats.partition_point(|&(place, _)| place < cursor);
+        let start = self.cursor.map_or(0, before) % seats.len();
+        seats.rotate_left(start);
+        self.cursor = Some(seats[budget].0);
+        seats.truncate(budget);
+        seats.sort_unstable_by_key(|&(place, _)| place);
     }
 
     /// Leases the slots of a request's next block: from free pages, then from cached ones. A
     /// block that does not fit is narrower; when not even one token fits, the youngest request
     /// gives up its pages. The width that fits; `None` when the request was retracted itself or
     /// must wait.
-    fn reserve(&mut self, place: Place, width: usize) -> Option<usize> {
+    fn reserve(&mut self, row: Row, width: usize) -> Option<usize> {
         let page_size = self.options.page_size;
         loop {
-            let running = self.crew.at(place)?;
+            let running = self.crew.holder_mut(row)?;
             if running.course != Course::Stay {
                 return None;
             }
@@ -163,6 +159,7 @@ impl Scheduler {
             if self.coming > 0 {
                 return None;
             }
+            let place = running.sequence.place;
             let Some(youngest) = self.youngest_after(place) else {
                 let first = self.staying().next().map(|running| running.sequence.place);
                 assert_ne!(first, Some(place), "a request that is served first fits alone");
@@ -182,12 +179,12 @@ impl Scheduler {
     /// Plans chunks of known tokens, at most `budget`, in order of service.
     fn plan_chunks(&mut self, mut budget: usize, step: &mut StepPlan) {
         let sending = self.staying().filter(|running| running.unsent() > 0);
-        let places: Vec<Place> = sending.map(|running| running.sequence.place).collect();
-        for place in places {
+        let seats: Vec<Seat> = sending.map(seat).collect();
+        for (_, row) in seats {
             if budget == 0 {
                 return;
             }
-            let running = self.crew.at(place).expect("it was just listed");
+            let running = self.crew.holder_mut(row).expect("it was just listed");
             let len = running.unsent().min(budget);
             budget -= len;
             let work = running.plan_chunk(len);
@@ -195,6 +192,17 @@ impl Scheduler {
             step.rows.push(running.row(work, bounds, page_size, &mut step.table));
         }
     }
+}
+
+/// What a request would like to verify next.
+fn wish<'a>(running: &'a Running, options: &SchedulerOptions) -> Wish<'a> {
+    let sequence = &running.sequence;
+    let width = sequence.width(&options.bounds, options.width).min(running.room());
+    let want = match sequence.request.speculation {
+        Speculation::Width(_) => Want::Exactly,
+        Speculation::Auto | Speculation::Off => Want::AtMost,
+    };
+    Wish { width, want, acceptance: &sequence.acceptance }
 }
 
 #[cfg(test)]

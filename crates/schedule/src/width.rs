@@ -182,15 +182,19 @@ impl Widths {
     fn worth(&self, wishes: &[Wish<'_>], steps: &[Step], named: usize, beside: usize) -> usize {
         let WidthPolicy::Adaptive(cost) = &self.policy else { return steps.len() };
         let mut drafts = vec![false; wishes.len()];
-        let (mut tokens, mut expected, mut drafting) = (wishes.len(), wishes.len() as f64, 0);
+        let (mut expected, mut drafting, mut draft) = (wishes.len() as f64, 0, 0.0);
         let (mut best, mut take) = (f64::NEG_INFINITY, named);
-        for (taken, step) in std::iter::once(None).chain(steps.iter().map(Some)).enumerate() {
+        let verify = cost.verify.rising(beside + wishes.len());
+        let taken = std::iter::once(None).chain(steps.iter().map(Some)).enumerate();
+        for ((taken, step), verify) in taken.zip(verify) {
             if let Some(step) = step {
-                tokens += 1;
                 expected += step.gain;
-                drafting += usize::from(!std::mem::replace(&mut drafts[step.row], true));
+                if !std::mem::replace(&mut drafts[step.row], true) {
+                    drafting += 1;
+                    draft = cost.draft.seconds(drafting);
+                }
             }
-            let rate = expected / cost.seconds(beside + tokens, drafting).max(f64::MIN_POSITIVE);
+            let rate = expected / (verify + draft).max(f64::MIN_POSITIVE);
             // Of equals the widest: without a cost, more tokens are more.
             if taken >= named && rate >= best {
                 (best, take) = (rate, taken);
