@@ -104,7 +104,9 @@ impl Commit {
         let begins = |stop: &String| {
             let stop = stop.as_bytes();
             let first = (before + 1).saturating_sub(stop.len());
-            (first..self.held.len()).find(|&start| self.held[start..].starts_with(stop))
+            let starts =
+                self.held[first..].iter().enumerate().filter(|(_, byte)| **byte == stop[0]);
+            starts.map(|(i, _)| first + i).find(|&start| self.held[start..].starts_with(stop))
         };
         self.stops.strings.iter().filter(|stop| !stop.is_empty()).filter_map(begins).min()
     }
@@ -136,6 +138,10 @@ impl Commit {
     /// Moves all but the last `keep` held bytes to `text`, one run an origin.
     fn release(&mut self, keep: usize, text: &mut Vec<(Origin, Vec<u8>)>) {
         let end = self.held.len() - keep;
+        if end == 0 {
+            return;
+        }
+        text.reserve_exact(self.origins.len());
         let mut start = 0;
         while start < end {
             let (origin, run) = self.origins.front_mut().expect("every held byte has an origin");

@@ -92,20 +92,40 @@ pub(crate) struct Widths {
     undrafted: u32,
     pause: u32,
     trials: usize,
+    /// Room for the widenings of a step, kept from step to step: as they come, and sorted.
+    found: Vec<Step>,
+    sorted: Vec<Step>,
 }
 
 /// One more token for a row: its place among the rows, and the chance that it is accepted.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Step {
-    row: usize,
     gain: f64,
-    level: usize,
+    row: u32,
+    level: u32,
+}
+
+impl Step {
+    fn row(&self) -> usize {
+        self.row as usize
+    }
+
+    /// The request named it.
+    fn named(&self) -> bool {
+        self.level as usize == LEVELS
+    }
+
+    /// Its bin when the highest level comes first.
+    fn bin(&self) -> usize {
+        LEVELS - self.level as usize
+    }
 }
 
 impl Widths {
     pub(crate) fn new(policy: WidthPolicy, max_width: usize) -> Widths {
         let all = Acceptance::new(max_width);
-        Widths { policy, all, undrafted: 0, pause: FIRST_PAUSE, trials: 0 }
+        let (found, sorted) = (Vec::new(), Vec::new());
+        Widths { policy, all, undrafted: 0, pause: FIRST_PAUSE, trials: 0, found, sorted }
     }
 
     /// Takes in a verify pass of a request that looked at `drafted` drafts, at least one.
@@ -140,41 +160,47 @@ impl Widths {
         beside: usize,
     ) -> Vec<usize> {
         let mut widths = vec![1; wishes.len()];
-        let mut steps = self.steps(wishes);
-        steps.truncate(budget - wishes.len());
-        let named = steps.iter().take_while(|step| step.level == LEVELS).count();
-        let take = self.worth(wishes, &steps, named, beside);
-        steps[..take].iter().for_each(|step| widths[step.row] += 1);
+        self.find(wishes);
+        let steps = std::mem::take(&mut self.sorted);
+        let within = steps.len().min(budget - wishes.len());
+        self.widen(wishes, &steps[..within], beside, &mut widths);
+        self.sorted = steps;
+        widths
+    }
+
+    /// Takes as many of `steps` as pay.
+    fn widen(&mut self, wishes: &[Wish<'_>], steps: &[Step], beside: usize, widths: &mut [usize]) {
+        let named = steps.iter().take_while(|step| step.named()).count();
+        let take = self.worth(wishes, steps, named, beside);
+        steps[..take].iter().for_each(|step| widths[step.row()] += 1);
         if take > named {
             self.undrafted = 0;
         } else if named < steps.len() {
-            self.try_again(&steps[named..], &mut widths);
+            self.try_again(&steps[named..], widths);
         }
-        widths
     }
 
     /// Every widening by one token, the most promising first; those that requests named first of
     /// all. Rows take turns within a level, so that a tight budget is shared.
-    fn steps(&self, wishes: &[Wish<'_>]) -> Vec<Step> {
-        let prior: Vec<f64> =
-            (0..self.all.tries.len()).map(|i| self.all.rate(i, HOPE, 1.0)).collect();
-        let mut chance = vec![1.0; wishes.len()];
-        let mut steps = Vec::with_capacity(wishes.iter().map(|wish| wish.width - 1).sum());
+    fn find(&mut self, wishes: &[Wish<'_>]) {
+        let mut chances = vec![1.0; wishes.len()];
         let widest = wishes.iter().map(|wish| wish.width).max().unwrap_or(1);
+        self.found.clear();
         for i in 0..widest - 1 {
-            let rows = wishes.iter().zip(&mut chance).enumerate();
+            let prior = self.all.rate(i, HOPE, 1.0);
+            let rows = wishes.iter().zip(&mut chances).enumerate();
             for (row, (wish, chance)) in rows.filter(|(_, (wish, _))| wish.width > i + 1) {
-                *chance *= wish.acceptance.rate(i, prior[i], PRIOR);
+                *chance *= wish.acceptance.rate(i, prior, PRIOR);
                 let level = match (&self.policy, wish.want) {
                     (WidthPolicy::Adaptive(_), Want::AtMost) => {
                         ((*chance * LEVELS as f64) as usize).min(LEVELS - 1)
                     }
                     _ => LEVELS,
                 };
-                steps.push(Step { row, gain: *chance, level });
+                self.found.push(Step { gain: *chance, row: row as u32, level: level as u32 });
             }
         }
-        sorted(&steps)
+        sort(&self.found, &mut self.sorted);
     }
 
     /// How many of `steps`, from the first, make the most expected tokens per second. The `named`
@@ -189,7 +215,7 @@ impl Widths {
         for ((taken, step), verify) in taken.zip(verify) {
             if let Some(step) = step {
                 expected += step.gain;
-                if !std::mem::replace(&mut drafts[step.row], true) {
+                if !std::mem::replace(&mut drafts[step.row()], true) {
                     drafting += 1;
                     draft = cost.draft.seconds(drafting);
                 }
@@ -211,7 +237,7 @@ impl Widths {
             return;
         }
         (self.undrafted, self.pause) = (0, (self.pause * 2).min(LAST_PAUSE));
-        let mut rows: Vec<usize> = steps.iter().map(|step| step.row).collect();
+        let mut rows: Vec<usize> = steps.iter().map(Step::row).collect();
         rows.sort_unstable();
         rows.dedup();
         let count = rows.len().div_ceil(TRIAL_SHARE);
@@ -222,21 +248,20 @@ impl Widths {
     }
 }
 
-/// `steps` by descending level, otherwise in order. Counting keeps it linear.
-fn sorted(steps: &[Step]) -> Vec<Step> {
+/// Makes `out` `steps` by descending level, otherwise in order. Counting keeps it linear.
+fn sort(steps: &[Step], out: &mut Vec<Step>) {
     let mut ends = [0; LEVELS + 1];
-    steps.iter().for_each(|step| ends[LEVELS - step.level] += 1);
+    steps.iter().for_each(|step| ends[step.bin()] += 1);
     let mut sum = 0;
     for end in &mut ends {
         (*end, sum) = (sum, sum + *end);
     }
-    let mut out = vec![Step { row: 0, gain: 0.0, level: 0 }; steps.len()];
+    out.resize(steps.len(), Step { gain: 0.0, row: 0, level: 0 });
     for step in steps {
-        let place = &mut ends[LEVELS - step.level];
+        let place = &mut ends[step.bin()];
         out[*place] = *step;
         *place += 1;
     }
-    out
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! Planned steps written out, and who is served when not all fit.
 
-mod common;
-
-use common::{Pace, Quality, Voyage, options, prompt, request};
+use crate::device::{Pace, Quality, Voyage, options, prompt, request};
 use schedule::{
     Absorb, Admission, Reject, Request, SchedulerOptions, Shortage, Speculation, StepPlan, Then,
     Work,

@@ -3,9 +3,7 @@
 //! that pages are evicted and requests retracted, drafters of any quality. Each request must get
 //! the tokens of its serial, uncached, undrafted run; all pages and rows must come back.
 
-mod common;
-
-use common::{Pace, Quality, VOCAB, Voyage, serial};
+use crate::device::{Pace, Quality, VOCAB, Voyage, serial};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;

@@ -4,15 +4,13 @@
 //!
 //! Steps run in order, some as soon as they are launched, some only when the host lands them.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
-
 use schedule::{
     Absorb, Bounds, FinishReason, Limits, Outcome, PlannedRow, Request, RowOutcome, Sampling,
     Scheduler, SchedulerOptions, Speculation, StepPlan, Stops, Then, WidthPolicy, Work,
 };
 use std::collections::HashMap;
 
-pub const VOCAB: u32 = 50;
+pub(crate) const VOCAB: u32 = 50;
 
 /// One byte of text a token.
 static PIECES: [u8; VOCAB as usize] = {
@@ -30,7 +28,7 @@ fn piece(token: u32) -> &'static [u8] {
 }
 
 /// The token that follows `tokens` under `seed`, whatever was drafted.
-pub fn script(seed: u64, tokens: impl IntoIterator<Item = u32>) -> u32 {
+pub(crate) fn script(seed: u64, tokens: impl IntoIterator<Item = u32>) -> u32 {
     choice(tokens.into_iter().fold(seed, mix))
 }
 
@@ -43,7 +41,7 @@ fn choice(hash: u64) -> u32 {
 }
 
 /// What a request must end with when nobody cancels it: the serial, uncached, undrafted run.
-pub fn serial(request: &Request, context: usize) -> (Vec<u32>, FinishReason) {
+pub(crate) fn serial(request: &Request, context: usize) -> (Vec<u32>, FinishReason) {
     let left = context - request.prompt.len();
     let cap = request.limits.max_tokens.map_or(left, |max| max.min(left));
     let (mut all, mut out) = (request.prompt.clone(), Vec::new());
@@ -61,7 +59,7 @@ pub fn serial(request: &Request, context: usize) -> (Vec<u32>, FinishReason) {
 }
 
 /// A pool of `pages` pages and a context that fills it; blocks of 8 as asked for.
-pub fn options(page_size: usize, pages: usize) -> SchedulerOptions {
+pub(crate) fn options(page_size: usize, pages: usize) -> SchedulerOptions {
     let kv_tokens = page_size * pages;
     SchedulerOptions {
         bounds: Bounds { vocab: VOCAB as usize, context: kv_tokens + 1, kv_tokens, max_width: 16 },
@@ -75,12 +73,12 @@ pub fn options(page_size: usize, pages: usize) -> SchedulerOptions {
 }
 
 /// A prompt of `len` ids that depends on `family` from its first token on.
-pub fn prompt(family: u32, len: usize) -> Vec<u32> {
+pub(crate) fn prompt(family: u32, len: usize) -> Vec<u32> {
     (0..len as u32).map(|i| (family * 11 + i * (family + 1)) % VOCAB).collect()
 }
 
 /// A greedy request that only its length ends.
-pub fn request(prompt: Vec<u32>, max_tokens: usize) -> Request {
+pub(crate) fn request(prompt: Vec<u32>, max_tokens: usize) -> Request {
     Request {
         prompt,
         sampling: Sampling::default(),
@@ -94,7 +92,7 @@ pub fn request(prompt: Vec<u32>, max_tokens: usize) -> Request {
 
 /// How good drafts are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quality {
+pub(crate) enum Quality {
     Perfect,
     Mixed,
     Wrong,
@@ -102,14 +100,14 @@ pub enum Quality {
 
 /// When a launched step runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+pub(crate) enum Pace {
     Early,
     Late,
     Mixed,
 }
 
 /// Token and position, as written last; `None` for noise.
-pub type Slot = Option<(u32, usize)>;
+pub(crate) type Slot = Option<(u32, usize)>;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct RowState {
@@ -119,12 +117,12 @@ struct RowState {
 
 /// A planned row and its part of the page table as the step saw it.
 #[derive(Clone)]
-pub struct Launched {
-    pub row: PlannedRow,
-    pub pages: Vec<u32>,
+pub(crate) struct Launched {
+    pub(crate) row: PlannedRow,
+    pub(crate) pages: Vec<u32>,
 }
 
-pub struct Device {
+pub(crate) struct Device {
     page_size: usize,
     table: HashMap<usize, Vec<u32>>,
     rows: HashMap<usize, RowState>,
@@ -135,7 +133,7 @@ pub struct Device {
 }
 
 impl Device {
-    pub fn new(pages: usize, page_size: usize, quality: Quality) -> Device {
+    pub(crate) fn new(pages: usize, page_size: usize, quality: Quality) -> Device {
         let slots = vec![None; pages * page_size];
         Device {
             page_size,
@@ -154,7 +152,7 @@ impl Device {
     }
 
     /// Writes the page table and takes the step's snapshot of it.
-    pub fn launch(&mut self, plan: &StepPlan) -> Vec<Launched> {
+    pub(crate) fn launch(&mut self, plan: &StepPlan) -> Vec<Launched> {
         for write in &plan.table {
             let entries = self.table.entry(write.row).or_default();
             assert!(write.first <= entries.len(), "the page table would have a hole");
@@ -170,7 +168,7 @@ impl Device {
 
     /// Runs a step. `beside` was in flight when it was planned: none of its other requests may
     /// hold a page that this step writes.
-    pub fn run(&mut self, step: &[Launched], beside: &[Launched]) -> Vec<RowOutcome> {
+    pub(crate) fn run(&mut self, step: &[Launched], beside: &[Launched]) -> Vec<RowOutcome> {
         let mut readers: HashMap<u32, Vec<u64>> = HashMap::new();
         for launched in step.iter().chain(beside) {
             for &page in &launched.pages {
@@ -195,7 +193,7 @@ impl Device {
     }
 
     /// What the pools hold in some pages: target and drafter.
-    pub fn contents(&self, pages: &[u32]) -> (Vec<Slot>, Vec<Slot>) {
+    pub(crate) fn contents(&self, pages: &[u32]) -> (Vec<Slot>, Vec<Slot>) {
         let read = |pool: &[Slot]| {
             let page = |&page: &u32| {
                 let first = page as usize * self.page_size;
@@ -324,49 +322,49 @@ impl Device {
 }
 
 /// A launched step.
-pub struct Flight {
-    pub plan: StepPlan,
-    pub launched: Vec<Launched>,
+pub(crate) struct Flight {
+    pub(crate) plan: StepPlan,
+    pub(crate) launched: Vec<Launched>,
     beside: Vec<Launched>,
     outcomes: Option<Vec<RowOutcome>>,
 }
 
 /// What a request got.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Got {
-    pub tokens: Vec<u32>,
-    pub text: Vec<u8>,
-    pub finish: Option<FinishReason>,
-    pub cached: usize,
+pub(crate) struct Got {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) text: Vec<u8>,
+    pub(crate) finish: Option<FinishReason>,
+    pub(crate) cached: usize,
     /// Verify passes, and tokens that they committed.
-    pub passes: usize,
-    pub committed: usize,
+    pub(crate) passes: usize,
+    pub(crate) committed: usize,
 }
 
 /// A scheduler, a device one step behind, and what came out.
-pub struct Voyage {
-    pub scheduler: Scheduler,
-    pub device: Device,
-    pub flying: Option<Flight>,
-    pub got: HashMap<u64, Got>,
-    pub steps: usize,
+pub(crate) struct Voyage {
+    pub(crate) scheduler: Scheduler,
+    pub(crate) device: Device,
+    pub(crate) flying: Option<Flight>,
+    pub(crate) got: HashMap<u64, Got>,
+    pub(crate) steps: usize,
     pace: Pace,
 }
 
 impl Voyage {
-    pub fn new(options: SchedulerOptions, quality: Quality, pace: Pace) -> Voyage {
+    pub(crate) fn new(options: SchedulerOptions, quality: Quality, pace: Pace) -> Voyage {
         let page_size = options.page_size;
         let scheduler = Scheduler::new(options);
         let device = Device::new(scheduler.pages().total, page_size, quality);
         Voyage { scheduler, device, flying: None, got: HashMap::new(), steps: 0, pace }
     }
 
-    pub fn submit(&mut self, id: u64, request: Request) {
+    pub(crate) fn submit(&mut self, id: u64, request: Request) {
         self.scheduler.submit(id, request).expect("the request is in bounds");
         self.got.insert(id, Got::default());
     }
 
-    pub fn cancel(&mut self, id: u64) {
+    pub(crate) fn cancel(&mut self, id: u64) {
         let youngest = self.flying.as_mut().map(|flight| &mut flight.plan);
         if let Some(outcome) = self.scheduler.cancel(id, youngest) {
             self.take(&outcome, None);
@@ -374,7 +372,7 @@ impl Voyage {
     }
 
     /// One turn of the loop: plans and launches a step, then lands the one before it.
-    pub fn turn(&mut self) {
+    pub(crate) fn turn(&mut self) {
         let next = self.scheduler.plan().map(|plan| self.launch(plan));
         assert!(
             next.is_some() || self.flying.is_some() || self.scheduler.is_idle(),
@@ -450,23 +448,23 @@ impl Voyage {
     }
 
     /// Asserts that a request got its serial, uncached, undrafted run.
-    pub fn assert_serial(&self, id: u64, request: &Request, context: usize) {
+    pub(crate) fn assert_serial(&self, id: u64, request: &Request, context: usize) {
         let (tokens, finish) = serial(request, context);
         let got = &self.got[&id];
         assert_eq!((&got.tokens, got.finish), (&tokens, Some(finish)), "request {id}");
     }
 
     /// The step in flight mentions a request.
-    pub fn in_flight(&self, id: u64) -> bool {
+    pub(crate) fn in_flight(&self, id: u64) -> bool {
         self.flying.iter().flat_map(|flight| &flight.plan.rows).any(|row| row.id == id)
     }
 
-    pub fn idle(&self) -> bool {
+    pub(crate) fn idle(&self) -> bool {
         self.scheduler.is_idle() && self.flying.is_none()
     }
 
     /// Turns until nothing is left to do.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         for _ in 0..20_000 {
             if self.idle() {
                 return;
