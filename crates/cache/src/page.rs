@@ -1,110 +1,123 @@
-//! Pages: fixed-size runs of token slots, leased to requests and returned.
+//! Pages: fixed-size runs of token slots, and who has them. Not which tokens they hold: that is
+//! the business of leases and of the tree.
 
-/// All pages of the pool. `free + in use == total` at every moment.
-#[derive(Debug)]
-pub struct Pages {
-    free: Vec<u32>,
-    total: usize,
-    page_size: usize,
+/// Where all pages are. `free + cached + in_use == total` at every moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Nobody's.
+    pub free: usize,
+    /// In the prefix tree, whether or not a lease pins them.
+    pub cached: usize,
+    /// Private pages of leases.
+    pub in_use: usize,
+    /// All.
+    pub total: usize,
 }
 
-/// Pages that belong to one request, in token order: token `t` lies in the lease's page
-/// `t / page_size`. Give it back with [`Pages::release`].
-#[derive(Debug, PartialEq, Eq)]
-#[must_use = "a lease that is dropped loses its pages"]
-pub struct Lease {
-    pages: Vec<u32>,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Nobody,
+    Lease,
+    Tree,
+}
+
+/// All pages of the pool.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    free: Vec<u32>,
+    owner: Vec<Owner>,
+    cached: usize,
+    in_use: usize,
 }
 
 impl Pages {
-    /// `total` pages of `page_size` tokens.
+    /// `total` free pages.
+    pub(crate) fn new(total: usize) -> Pages {
+        let end = u32::try_from(total).expect("page ids fit 32 bits");
+        let owner = vec![Owner::Nobody; total];
+        Pages { free: (0..end).rev().collect(), owner, cached: 0, in_use: 0 }
+    }
+
+    pub(crate) fn account(&self) -> Account {
+        Account {
+            free: self.free.len(),
+            cached: self.cached,
+            in_use: self.in_use,
+            total: self.owner.len(),
+        }
+    }
+
+    /// A free page, now a lease's.
     ///
     /// # Panics
-    /// When `page_size` is not a power of two.
-    pub fn new(total: usize, page_size: usize) -> Pages {
-        assert!(page_size.is_power_of_two(), "page size must be a power of two, got {page_size}");
-        let last = u32::try_from(total).expect("page ids fit 32 bits");
-        Pages { free: (0..last).rev().collect(), total, page_size }
+    /// When none is free: the caller counts first.
+    pub(crate) fn take(&mut self) -> u32 {
+        let page = self.free.pop().expect("a free page: the caller has counted them");
+        self.change(page, Owner::Nobody, Owner::Lease);
+        page
     }
 
-    /// Tokens a page holds.
-    pub fn page_size(&self) -> usize {
-        self.page_size
+    /// A lease's page becomes free.
+    pub(crate) fn give_back(&mut self, page: u32) {
+        self.change(page, Owner::Lease, Owner::Nobody);
+        self.free.push(page);
     }
 
-    /// Pages nobody holds.
-    pub fn free(&self) -> usize {
-        self.free.len()
+    /// A lease's page becomes the tree's.
+    pub(crate) fn adopt(&mut self, page: u32) {
+        self.change(page, Owner::Lease, Owner::Tree);
     }
 
-    /// All pages.
-    pub fn total(&self) -> usize {
-        self.total
+    /// A page of the tree becomes free.
+    pub(crate) fn evict(&mut self, page: u32) {
+        self.change(page, Owner::Tree, Owner::Nobody);
+        self.free.push(page);
     }
 
-    /// Leases pages for `tokens` tokens; `None` (and nothing taken) when too few are free.
-    pub fn lease(&mut self, tokens: usize) -> Option<Lease> {
-        let count = tokens.div_ceil(self.page_size);
-        let keep = self.free.len().checked_sub(count)?;
-        let mut pages = self.free.split_off(keep);
-        pages.reverse();
-        Some(Lease { pages })
+    fn change(&mut self, page: u32, from: Owner, to: Owner) {
+        let owner = &mut self.owner[page as usize];
+        assert_eq!(*owner, from, "page {page} is about to change from {from:?} to {to:?}");
+        *owner = to;
+        let count = |owner| (usize::from(owner == Owner::Tree), usize::from(owner == Owner::Lease));
+        let ((tree_from, lease_from), (tree_to, lease_to)) = (count(from), count(to));
+        self.cached = self.cached + tree_to - tree_from;
+        self.in_use = self.in_use + lease_to - lease_from;
     }
 
-    /// Takes a lease's pages back.
-    ///
     /// # Panics
-    /// When more pages come back than were ever leased.
-    pub fn release(&mut self, lease: Lease) {
-        self.free.extend(lease.pages.into_iter().rev());
-        assert!(self.free.len() <= self.total, "pages released twice");
-    }
-}
-
-impl Lease {
-    /// The page ids, in token order.
-    pub fn pages(&self) -> &[u32] {
-        &self.pages
+    /// When a page is lost or counted twice.
+    pub(crate) fn check(&self) {
+        let Account { free, cached, in_use, total } = self.account();
+        assert_eq!(free + cached + in_use, total, "{free} free, {cached} cached, {in_use} in use");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashSet;
 
     #[test]
-    fn leases_never_overlap_and_all_come_back() {
-        for page_size in [1, 16, 64] {
-            let mut pages = Pages::new(40, page_size);
-            let mut held: Vec<Lease> = Vec::new();
-            // A fixed pseudo-random walk of leases and releases.
-            let mut state = 12345u64;
-            for _ in 0..2000 {
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                let draw = (state >> 33) as usize;
-                if draw.is_multiple_of(3) && !held.is_empty() {
-                    pages.release(held.swap_remove(draw % held.len()));
-                } else if let Some(lease) = pages.lease(1 + draw % (9 * page_size)) {
-                    held.push(lease);
-                }
-                let used: Vec<u32> = held.iter().flat_map(|l| l.pages()).copied().collect();
-                let distinct: HashSet<u32> = used.iter().copied().collect();
-                assert_eq!(used.len(), distinct.len(), "a page is leased twice");
-                assert_eq!(pages.free() + used.len(), pages.total());
-            }
-            held.drain(..).for_each(|lease| pages.release(lease));
-            assert_eq!(pages.free(), pages.total());
-        }
+    fn a_page_goes_round_and_is_counted_at_every_place() {
+        let mut pages = Pages::new(3);
+        let page = pages.take();
+        let count = |pages: &Pages| {
+            pages.check();
+            let account = pages.account();
+            (account.free, account.cached, account.in_use)
+        };
+        assert_eq!(count(&pages), (2, 0, 1));
+        pages.adopt(page);
+        assert_eq!(count(&pages), (2, 1, 0));
+        pages.evict(page);
+        assert_eq!(count(&pages), (3, 0, 0));
     }
 
     #[test]
-    fn a_lease_that_does_not_fit_takes_nothing() {
-        let mut pages = Pages::new(4, 16);
-        assert!(pages.lease(65).is_none());
-        assert_eq!(pages.free(), 4);
-        let lease = pages.lease(49).expect("49 tokens fit 4 pages of 16");
-        assert_eq!((lease.pages().len(), pages.free()), (4, 0));
-        pages.release(lease);
+    #[should_panic(expected = "page 0 is about to change from Lease to Nobody")]
+    fn giving_back_twice_is_noticed() {
+        let mut pages = Pages::new(1);
+        let page = pages.take();
+        pages.give_back(page);
+        pages.give_back(page);
     }
 }

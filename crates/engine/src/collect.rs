@@ -1,6 +1,6 @@
 //! Requests run to their ends: for scripts, benchmarks and tests.
 
-use crate::{Engine, EngineLost, FinishReason, Request, RequestError, Stats, TokenOut};
+use crate::{Engine, EngineLost, FinishReason, Reject, Request, Stats, TokenOut};
 
 /// A finished generation.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub struct Output {
 pub enum RunError {
     /// A request was refused; nothing of the batch was started.
     #[error(transparent)]
-    Refused(#[from] RequestError),
+    Refused(#[from] Reject),
     /// The device stopped.
     #[error(transparent)]
     Lost(#[from] EngineLost),

@@ -9,7 +9,7 @@ use kernels::choose::{Draw, LogProbs, choose, log_probs};
 use kernels::kv_store::KvPool;
 use model::decoder::{Decoder, Workspace};
 use model::pass::{Pass, slot};
-use schedule::{PlannedRow, RowOutcome, Then, Work};
+use schedule::{Absorb, PlannedRow, RowOutcome, TableWrite, Then, Work};
 use std::time::Instant;
 
 /// The device's side of the engine.
@@ -21,6 +21,8 @@ pub(crate) struct Forward {
     /// Ids below this may be chosen.
     allowed: usize,
     rows: Vec<RowState>,
+    /// Pages of each row, in token order.
+    table: Vec<Vec<u32>>,
     workspace: Workspace,
     pass: Pass,
     logits: Vec<f32>,
@@ -51,8 +53,6 @@ pub(crate) struct RowResult {
     pub(crate) outcome: RowOutcome,
     /// One entry a token, when the request asked for them.
     pub(crate) logprobs: Vec<LogProbs>,
-    /// Drafts that were verified.
-    pub(crate) drafted: usize,
 }
 
 /// A planned row once the device's own length is known.
@@ -83,6 +83,7 @@ impl Forward {
             kv,
             allowed,
             rows: vec![RowState::default(); rows],
+            table: vec![Vec::new(); rows],
             workspace: Workspace::default(),
             pass: Pass::default(),
             logits: Vec::new(),
@@ -90,8 +91,12 @@ impl Forward {
         }
     }
 
-    /// Runs the step `planned`.
-    pub(crate) fn run(&mut self, planned: &[PlannedRow]) -> StepResult {
+    /// Runs the step `planned`, for which the page table needs `writes`.
+    pub(crate) fn run(&mut self, planned: &[PlannedRow], writes: &[TableWrite]) -> StepResult {
+        for write in writes {
+            self.table[write.row].truncate(write.first);
+            self.table[write.row].extend(&write.pages);
+        }
         let mut times = StepTimes::default();
         let start = Instant::now();
         let drafts = self.draft(planned);
@@ -134,7 +139,7 @@ impl Forward {
                     anchor: state.anchor,
                     len: state.len,
                     width,
-                    pages: &row.pages,
+                    pages: &self.table[row.row.index][..row.pages],
                     draw: draw(row, state.len + 1),
                 });
             }
@@ -157,8 +162,9 @@ impl Forward {
         for (row, drafts) in planned.iter().zip(drafts) {
             let first = self.pass.rows();
             let state = &mut self.rows[row.row.index];
+            let pages = &self.table[row.row.index][..row.pages];
             let mut push = |tokens: &[u32], context| {
-                self.pass.push(tokens, context, &row.pages, self.kv.page_size);
+                self.pass.push(tokens, context, pages, self.kv.page_size);
             };
             let (context, choosing) = match &row.work {
                 Work::Chunk { tokens, start, then } => {
@@ -230,8 +236,8 @@ impl Forward {
                 state.anchor = last;
             }
             at += block.choosing;
-            let outcome = RowOutcome { tokens, accepted };
-            results.push(RowResult { outcome, logprobs, drafted: block.drafts.len() });
+            let outcome = RowOutcome { tokens, accepted, drafted: block.drafts.len() };
+            results.push(RowResult { outcome, logprobs });
         }
         results
     }
@@ -243,9 +249,10 @@ impl Forward {
         self.features.clear();
         let (mut positions, mut slots) = (Vec::new(), Vec::new());
         for ((row, block), result) in planned.iter().zip(blocks).zip(results) {
-            if row.width == 1 {
+            if row.absorb == Absorb::Skip {
                 continue;
             }
+            let pages = &self.table[row.row.index][..row.pages];
             let kept = match row.work {
                 Work::Chunk { .. } => block.len,
                 Work::Block { .. } => result.outcome.tokens.len(),
@@ -254,7 +261,7 @@ impl Forward {
             self.features.extend_from_slice(&features[rows]);
             for t in block.context..block.context + kept {
                 positions.push(t as u32);
-                slots.push(slot(t, &row.pages, self.kv.page_size));
+                slots.push(slot(t, pages, self.kv.page_size));
             }
         }
         if width > 0 && !positions.is_empty() {

@@ -21,14 +21,16 @@ pub use counters::{Counters, StepTimes};
 pub use memory::EngineOptions;
 pub use output::{Finished, Segment, Stats, TokenOut, Update};
 pub use pair::{Pair, PairOptions};
-pub use schedule::{FinishReason, Limits, Request, RequestError, Sampling, Speculation, Stops};
+pub use schedule::{
+    FinishReason, Limits, Reject, Request, RequestError, Sampling, Speculation, Stops,
+};
 
 use device::{Lane, LaneLost};
 use draft::{DflashDrafter, Drafter, NoDrafter};
 use forward::Forward;
 use memory::Geometry;
 use model::tokenizer::Tokenizer;
-use schedule::{Bounds, Scheduler, SchedulerOptions};
+use schedule::{Bounds, Scheduler, SchedulerOptions, WidthPolicy};
 use std::collections::HashMap;
 use std::sync::Arc;
 use turn::{InFlight, Open};
@@ -130,9 +132,12 @@ impl Engine {
                 max_width: block,
             },
             page_size: options.page_size,
-            chunk: options.chunk,
+            // A step has room for a block and a chunk.
+            step_tokens: options.chunk.max(2),
             max_running: options.max_running,
+            max_waiting: usize::MAX,
             width,
+            widths: WidthPolicy::Fixed,
         });
         let kv = target.kv_pool(geometry.pages, options.page_size);
         let rows = options.max_running;
@@ -163,8 +168,8 @@ impl Engine {
     /// Queues a request.
     ///
     /// # Errors
-    /// A request that could never run, naming the field.
-    pub fn submit(&mut self, request: Request) -> Result<RequestId, RequestError> {
+    /// A request that could never run, naming the field, or one too many.
+    pub fn submit(&mut self, request: Request) -> Result<RequestId, Reject> {
         let id = RequestId(self.next_id);
         let prompt_tokens = request.prompt.len();
         self.scheduler.submit(id.0, request)?;
@@ -188,8 +193,10 @@ impl Engine {
         self.scheduler.is_idle() && self.in_flight.is_none() && self.ready.is_empty()
     }
 
-    /// Free and total pages, free and total rows. Equal pairs whenever the engine is idle.
+    /// Pages that no request uses and all pages, free and total rows. Equal pairs whenever the
+    /// engine is idle.
     pub fn free_and_total(&self) -> [(usize, usize); 2] {
-        self.scheduler.free_and_total()
+        let pages = self.scheduler.pages();
+        [(pages.free + pages.cached, pages.total), self.scheduler.rows()]
     }
 }

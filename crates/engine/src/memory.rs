@@ -12,7 +12,7 @@ pub struct EngineOptions {
     pub kv_tokens: Option<usize>,
     /// Tokens of a KV page; a power of two.
     pub page_size: usize,
-    /// Most prompt tokens one step computes, over all requests; at least 1.
+    /// Most tokens one step computes, over all requests; at least 2.
     pub chunk: usize,
     /// Most requests that run at once; at least 1.
     pub max_running: usize,

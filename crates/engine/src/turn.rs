@@ -43,8 +43,9 @@ impl Engine {
     /// [`EngineLost`] when the device stopped.
     pub fn turn(&mut self) -> Result<Vec<Update>, EngineLost> {
         let launched = self.scheduler.plan().map(|plan| {
-            let rows = plan.rows.clone();
-            InFlight { pending: self.lane.launch(move |forward| forward.run(&rows)), plan }
+            let (rows, table) = (plan.rows.clone(), plan.table.clone());
+            let pending = self.lane.launch(move |forward| forward.run(&rows, &table));
+            InFlight { pending, plan }
         });
         let before = std::mem::replace(&mut self.in_flight, launched);
         let mut updates = std::mem::take(&mut self.ready);
@@ -128,7 +129,7 @@ impl Open {
         let accepted = part.row.outcome.accepted.min(taken);
         stats.steps += 1;
         stats.committed += taken;
-        stats.drafted += part.row.drafted;
+        stats.drafted += part.row.outcome.drafted;
         if stats.accepted.len() <= accepted {
             stats.accepted.resize(accepted + 1, 0);
         }

@@ -32,14 +32,16 @@ pub struct Commit {
     stops: Stops,
     max_tokens: usize,
     tokens: usize,
-    /// Bytes that may be the beginning of a stop string.
-    held: VecDeque<(Origin, u8)>,
+    /// Text that may be the beginning of a stop string.
+    held: Vec<u8>,
+    /// Where its bytes come from, in runs.
+    origins: VecDeque<(Origin, usize)>,
 }
 
 impl Commit {
     /// Nothing committed yet. `max_tokens` is at least 1.
     pub fn new(stops: Stops, max_tokens: usize) -> Commit {
-        Commit { stops, max_tokens, tokens: 0, held: VecDeque::new() }
+        Commit { stops, max_tokens, tokens: 0, held: Vec::new(), origins: VecDeque::new() }
     }
 
     /// Output tokens kept so far.
@@ -64,9 +66,10 @@ impl Commit {
             }
             self.tokens += 1;
             out.kept += 1;
-            self.held.extend(piece(token).iter().map(|&byte| (origin, byte)));
-            if let Some(start) = self.stop_string() {
-                self.held.truncate(start);
+            let before = self.held.len();
+            self.hold(origin, piece(token));
+            if let Some(start) = self.stop_string(before) {
+                self.truncate(start);
                 out.finish = Some(FinishReason::Stop);
                 break;
             }
@@ -87,39 +90,69 @@ impl Commit {
         out
     }
 
-    /// Where the earliest stop string in the held bytes begins.
-    fn stop_string(&self) -> Option<usize> {
-        let matches = |start: usize, stop: &[u8]| {
-            stop.len() <= self.held.len() - start
-                && stop.iter().zip(self.held.range(start..)).all(|(a, (_, b))| a == b)
+    fn hold(&mut self, origin: Origin, piece: &[u8]) {
+        self.held.extend_from_slice(piece);
+        match self.origins.back_mut() {
+            Some((last, run)) if *last == origin => *run += piece.len(),
+            _ => self.origins.push_back((origin, piece.len())),
+        }
+    }
+
+    /// Where the earliest stop string in the held bytes begins. None ends within the first
+    /// `before` bytes: it would have been found then.
+    fn stop_string(&self, before: usize) -> Option<usize> {
+        let begins = |stop: &String| {
+            let stop = stop.as_bytes();
+            let first = (before + 1).saturating_sub(stop.len());
+            let starts =
+                self.held[first..].iter().enumerate().filter(|(_, byte)| **byte == stop[0]);
+            starts.map(|(i, _)| first + i).find(|&start| self.held[start..].starts_with(stop))
         };
-        (0..self.held.len()).find(|&start| {
-            self.stops
-                .strings
-                .iter()
-                .any(|stop| !stop.is_empty() && matches(start, stop.as_bytes()))
-        })
+        self.stops.strings.iter().filter(|stop| !stop.is_empty()).filter_map(begins).min()
     }
 
     /// Length of the longest end of the held bytes that begins a stop string.
     fn undecided(&self) -> usize {
-        let begins = |start: usize| {
-            self.stops.strings.iter().any(|stop| {
-                self.held.len() - start < stop.len()
-                    && self.held.range(start..).zip(stop.as_bytes()).all(|((_, a), b)| a == b)
-            })
+        let begins = |stop: &String| {
+            let stop = stop.as_bytes();
+            let longest = self.held.len().min(stop.len().saturating_sub(1));
+            (1..=longest).rev().find(|&len| self.held.ends_with(&stop[..len]))
         };
-        (0..self.held.len()).find(|&start| begins(start)).map_or(0, |start| self.held.len() - start)
+        self.stops.strings.iter().filter_map(begins).max().unwrap_or(0)
+    }
+
+    /// Forgets all held bytes but the first `len`.
+    fn truncate(&mut self, len: usize) {
+        let mut surplus = self.held.len() - len;
+        self.held.truncate(len);
+        while surplus > 0 {
+            let (_, run) = self.origins.back_mut().expect("every held byte has an origin");
+            let cut = surplus.min(*run);
+            (*run, surplus) = (*run - cut, surplus - cut);
+            if *run == 0 {
+                self.origins.pop_back();
+            }
+        }
     }
 
     /// Moves all but the last `keep` held bytes to `text`, one run an origin.
     fn release(&mut self, keep: usize, text: &mut Vec<(Origin, Vec<u8>)>) {
-        for (origin, byte) in self.held.drain(..self.held.len() - keep) {
-            match text.last_mut() {
-                Some((last, run)) if *last == origin => run.push(byte),
-                _ => text.push((origin, vec![byte])),
+        let end = self.held.len() - keep;
+        if end == 0 {
+            return;
+        }
+        text.reserve_exact(self.origins.len());
+        let mut start = 0;
+        while start < end {
+            let (origin, run) = self.origins.front_mut().expect("every held byte has an origin");
+            let len = (*run).min(end - start);
+            text.push((*origin, self.held[start..start + len].to_vec()));
+            (*run, start) = (*run - len, start + len);
+            if *run == 0 {
+                self.origins.pop_front();
             }
         }
+        self.held.drain(..end);
     }
 }
 

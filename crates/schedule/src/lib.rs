@@ -1,17 +1,28 @@
-//! What runs next and what becomes of it: requests, plans, and the one commit function. Pure:
-//! no device and no clock.
+//! What runs next and what becomes of it: requests, the queue, plans, and the one commit
+//! function. Pure: no device and no clock.
 //!
 //! A step moves by value: [`Scheduler::plan`] makes a [`StepPlan`], the engine launches it and
 //! keeps it while it is in flight, and [`Scheduler::land`] consumes it with what came back.
 
 mod commit;
+mod cost;
+mod crew;
+mod land;
 mod plan;
+mod planner;
+mod queue;
 mod request;
 mod scheduler;
+mod sequence;
+mod width;
 
 pub use commit::{Commit, Committed, Origin};
-pub use plan::{PlannedRow, RowOutcome, StepPlan, Then, Work};
+pub use cost::{CostCurve, StepCost};
+pub use land::Outcome;
+pub use plan::{Absorb, PlannedRow, RowOutcome, StepPlan, TableWrite, Then, Work};
+pub use queue::{Admission, Reject, Shortage};
 pub use request::{
     Bounds, FinishReason, Limits, Request, RequestError, Sampling, Speculation, Stops,
 };
-pub use scheduler::{Outcome, Scheduler, SchedulerOptions};
+pub use scheduler::{Scheduler, SchedulerOptions, Tally};
+pub use width::WidthPolicy;

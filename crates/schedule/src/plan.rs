@@ -6,11 +6,13 @@ use cache::{Lease, Row};
 /// One step: a ragged batch of rows. There is no prefill mode and no decode mode.
 #[derive(Debug)]
 pub struct StepPlan {
-    /// The rows; at least one.
+    /// The rows; at least one. Verify blocks come first.
     pub rows: Vec<PlannedRow>,
+    /// What the device's page table lacks for these rows. To be written before the step reads it.
+    pub table: Vec<TableWrite>,
     /// What requests that ended while this step was in flight still hold. Given back when the
     /// step has landed, since until then the device may read or write it.
-    pub(crate) departed: Vec<(Row, Lease)>,
+    pub(crate) departed: Vec<Departed>,
 }
 
 /// One request's part in a step.
@@ -18,14 +20,14 @@ pub struct StepPlan {
 pub struct PlannedRow {
     /// The request.
     pub id: u64,
-    /// Its place in the device's row table.
+    /// Its place in the device's row table and page table.
     pub row: Row,
     /// What to compute.
     pub work: Work,
-    /// The request's verify width; 1 when it never drafts, so that no drafter context is needed.
-    pub width: usize,
-    /// The request's pages up to the bound that this step may write.
-    pub pages: Vec<u32>,
+    /// Whether the drafter takes the row's tokens in.
+    pub absorb: Absorb,
+    /// Pages of the row that this step may touch: the first so many of its page-table entries.
+    pub pages: usize,
     /// The request may never hold more tokens than this, prompt and output together. The device
     /// narrows a block so that it ends there.
     pub limit: usize,
@@ -38,11 +40,12 @@ pub struct PlannedRow {
 /// What a row computes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Work {
-    /// A run of prompt tokens that begins at position `start`.
+    /// A run of known tokens that begins at position `start`: of the prompt, or of what a
+    /// retracted request had made before.
     Chunk {
         /// The tokens.
         tokens: Vec<u32>,
-        /// Position of the first.
+        /// Position of the first. Tokens before it have KV.
         start: usize,
         /// What follows.
         then: Then,
@@ -58,10 +61,30 @@ pub enum Work {
 /// What follows a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// More of the prompt.
+    /// More known tokens.
     Continue,
-    /// The prompt is complete: its last row chooses the first output token, the first anchor.
+    /// Nothing more is known: the chunk's last row chooses the next token, an anchor.
     Choose,
+}
+
+/// Whether a row's committed tokens become drafter context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absorb {
+    /// They do: the request drafts, or may draft later.
+    Keep,
+    /// They do not: the request never drafts, or its context has a gap already.
+    Skip,
+}
+
+/// Entries of the page table to write: `table[row][first + i] = pages[i]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableWrite {
+    /// Index in the row table.
+    pub row: usize,
+    /// First entry.
+    pub first: usize,
+    /// Page ids.
+    pub pages: Vec<u32>,
 }
 
 /// What a landed step did for one row, in the plan's order.
@@ -72,4 +95,44 @@ pub struct RowOutcome {
     pub tokens: Vec<u32>,
     /// How many of them, from the first, were drafts.
     pub accepted: usize,
+    /// Drafts that were verified; the drafter may propose fewer than the plan has room for.
+    pub drafted: usize,
+}
+
+/// What a request that ended leaves behind.
+#[derive(Debug)]
+pub(crate) struct Departed {
+    pub(crate) row: Row,
+    pub(crate) lease: Lease,
+    /// Its committed tokens that have KV.
+    pub(crate) tokens: Vec<u32>,
+    /// How many of them, from the first, have drafter context.
+    pub(crate) drafter: usize,
+    /// Pages that were expected to come back with it when it ended.
+    pub(crate) coming: usize,
+}
+
+impl StepPlan {
+    /// Tokens of the target's pass, at most.
+    pub fn tokens(&self) -> usize {
+        self.rows.iter().map(|row| row.work.tokens()).sum()
+    }
+
+    /// Rows that the drafter drafts for, at most.
+    pub fn drafting(&self) -> usize {
+        self.rows
+            .iter()
+            .filter(|row| matches!(row.work, Work::Block { width } if width > 1))
+            .count()
+    }
+}
+
+impl Work {
+    /// Tokens of the target's pass, at most.
+    pub fn tokens(&self) -> usize {
+        match self {
+            Work::Chunk { tokens, .. } => tokens.len(),
+            Work::Block { width } => *width,
+        }
+    }
 }

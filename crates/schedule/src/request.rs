@@ -13,6 +13,8 @@ pub struct Request {
     pub limits: Limits,
     /// Whether and how wide to draft.
     pub speculation: Speculation,
+    /// Higher goes first; requests of one priority go in the order of their arrival.
+    pub priority: i32,
     /// Log-probabilities to report: `None` for none, `Some(n)` for the chosen token's and the
     /// `n` most likely.
     pub logprobs: Option<usize>,
@@ -61,9 +63,11 @@ pub enum Speculation {
     /// The engine's own width, when it has a drafter.
     #[default]
     Auto,
-    /// Not at all: a verify block of width 1.
+    /// Not at all: verify blocks of width 1, and no drafter context is made. A request that turns
+    /// drafting on again is recomputed from where its context ends.
     Off,
-    /// Verify blocks of this many tokens (the anchor included).
+    /// Verify blocks of this many tokens (the anchor included). 1 pauses drafting: context is
+    /// made all the same.
     Width(usize),
 }
 
@@ -119,15 +123,6 @@ impl Request {
         self.prompt.len().saturating_add(output).min(bounds.context)
     }
 
-    /// Verify width, the anchor included.
-    pub fn width(&self, bounds: &Bounds, default: usize) -> usize {
-        match self.speculation {
-            Speculation::Auto => default.min(bounds.max_width),
-            Speculation::Off => 1,
-            Speculation::Width(width) => width,
-        }
-    }
-
     /// Whether the request can run at all.
     ///
     /// # Errors
@@ -159,18 +154,8 @@ impl Request {
         if self.stops.strings.iter().any(String::is_empty) {
             return err("stop", "holds an empty string, which would stop at once".into());
         }
-        match (self.speculation, bounds.max_width) {
-            (Speculation::Width(0), _) => {
-                err("width", "is 0; 1 verifies the anchor alone (no drafting)".into())
-            }
-            (Speculation::Width(w), 1) if w > 1 => {
-                err("width", format!("is {w}, but no drafter is loaded; leave it out"))
-            }
-            (Speculation::Width(w), max) if w > max => {
-                err("width", format!("is {w}, the drafter's block is {max}; use at most that"))
-            }
-            _ => self.check_logprobs(bounds),
-        }
+        self.speculation.check(bounds)?;
+        self.check_logprobs(bounds)
     }
 
     fn check_prompt(&self, bounds: &Bounds) -> Result<(), RequestError> {
@@ -199,6 +184,28 @@ impl Request {
                 field: "logprobs",
                 problem: format!("asks for {n} alternatives of {} tokens", bounds.vocab),
             }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Speculation {
+    /// Whether the drafter can do it.
+    ///
+    /// # Errors
+    /// A width that is out of its range.
+    pub fn check(&self, bounds: &Bounds) -> Result<(), RequestError> {
+        let err = |problem| Err(RequestError { field: "width", problem });
+        match (*self, bounds.max_width) {
+            (Speculation::Width(0), _) => {
+                err("is 0; 1 verifies the anchor alone (no drafting)".into())
+            }
+            (Speculation::Width(w), 1) if w > 1 => {
+                err(format!("is {w}, but no drafter is loaded; leave it out"))
+            }
+            (Speculation::Width(w), max) if w > max => {
+                err(format!("is {w}, the drafter's block is {max}; use at most that"))
+            }
             _ => Ok(()),
         }
     }
@@ -242,6 +249,7 @@ mod tests {
             stops: Stops::default(),
             limits: Limits::default(),
             speculation: Speculation::Auto,
+            priority: 0,
             logprobs: None,
         }
     }

@@ -1,264 +1,256 @@
-//! The scheduler: first come, first served; a row and all its pages are leased at admission.
+//! The scheduler's state, and how requests enter and leave it. What runs when is planner.rs; what
+//! a landed step changes is land.rs.
 //!
-//! It plans with bounds, never with the device's exact lengths: a step may be planned while the
+//! It works with bounds, never with the device's exact lengths: a step may be planned while the
 //! one before is in flight, so each request keeps what its unlanded steps can add at least and at
 //! most.
+//!
+//! Every request ends with exactly one [`Outcome`] that has a finish reason, from
+//! [`Scheduler::land`] or [`Scheduler::cancel`].
 
-use crate::commit::{Commit, Committed, Origin};
-use crate::plan::{PlannedRow, RowOutcome, StepPlan, Then, Work};
-use crate::request::{Bounds, Request, RequestError};
-use cache::{Lease, Pages, Row, Rows};
-use std::collections::VecDeque;
+use crate::crew::Crew;
+use crate::land::Outcome;
+use crate::plan::StepPlan;
+use crate::queue::{Admission, Queue, Reject, Shortage};
+use crate::request::{Bounds, Request, RequestError, Speculation};
+use crate::sequence::{Course, Place, Running, Sequence};
+use crate::width::{WidthPolicy, Widths};
+use cache::{Account, PrefixCache, Rows};
+use std::collections::HashMap;
 
 /// Sizes fixed at start.
 #[derive(Clone, Debug)]
 pub struct SchedulerOptions {
-    /// What a request must fit in.
+    /// What a request must fit in. `kv_tokens` counts whole pages only.
     pub bounds: Bounds,
     /// Tokens a KV page holds; a power of two.
     pub page_size: usize,
-    /// Most prompt tokens of one step, over all requests.
-    pub chunk: usize,
-    /// Most requests that run at once.
+    /// Most tokens of one step's target pass, over all requests; at least 2.
+    pub step_tokens: usize,
+    /// Most requests that run at once; at least 1.
     pub max_running: usize,
-    /// Verify width of requests that name none.
+    /// Most requests that wait; further ones are refused. Retracted ones do not count.
+    pub max_waiting: usize,
+    /// Widest verify block of requests that name none.
     pub width: usize,
+    /// How widths are chosen.
+    pub widths: WidthPolicy,
+}
+
+/// What the scheduler did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Tokens that admitted requests brought, those of retracted ones each time.
+    pub admitted_tokens: u64,
+    /// How many of them the prefix cache had.
+    pub cached_tokens: u64,
+    /// Requests sent back to the queue for want of pages.
+    pub retractions: u64,
+    /// Requests sent back because they turned drafting on without drafter context.
+    pub recomputations: u64,
 }
 
 /// Requests, and the pages and rows they hold.
 #[derive(Debug)]
 pub struct Scheduler {
-    options: SchedulerOptions,
-    waiting: VecDeque<Waiting>,
-    running: Vec<Running>,
-    pages: Pages,
-    rows: Rows,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    id: u64,
-    request: Request,
-}
-
-#[derive(Debug)]
-struct Running {
-    id: u64,
-    request: Request,
-    row: Row,
-    lease: Lease,
-    commit: Commit,
-    /// Most tokens, prompt and output together.
-    limit: usize,
-    /// Verify width.
-    width: usize,
-    /// Prompt tokens handed to a step.
-    sent: usize,
-    /// Tokens with KV as of the last landed step.
-    landed: usize,
-    /// Least and most tokens that each step in flight adds, oldest first.
-    flying: VecDeque<(usize, usize)>,
-}
-
-/// What one landed step did to a request.
-#[derive(Debug, PartialEq)]
-pub struct Outcome {
-    /// The request.
-    pub id: u64,
-    /// Which of the plan's rows it was; `None` when the request was cancelled outside a step.
-    pub planned: Option<usize>,
-    /// What is kept.
-    pub committed: Committed,
-}
-
-impl Running {
-    fn least(&self) -> usize {
-        self.landed + self.flying.iter().map(|(least, _)| least).sum::<usize>()
-    }
-
-    fn most(&self) -> usize {
-        let most = self.landed + self.flying.iter().map(|(_, most)| most).sum::<usize>();
-        most.min(self.capacity())
-    }
-
-    /// Tokens that ever need KV: the last token of a sequence is chosen, never computed.
-    fn capacity(&self) -> usize {
-        self.limit - 1
-    }
-
-    /// What this request computes next, given room for `chunk` prompt tokens; `None` when there
-    /// is nothing to do before an earlier step lands.
-    fn next(&mut self, chunk: usize) -> Option<Work> {
-        let start = self.sent;
-        let left = self.request.prompt.len() - start;
-        if left > 0 {
-            let len = left.min(chunk);
-            if len == 0 {
-                return None;
-            }
-            self.sent += len;
-            self.flying.push_back((len, len));
-            let then = if len == left { Then::Choose } else { Then::Continue };
-            let tokens = self.request.prompt[start..start + len].to_vec();
-            return Some(Work::Chunk { tokens, start, then });
-        }
-        let room = self.capacity() - self.least();
-        if room == 0 {
-            return None;
-        }
-        let width = self.width.min(room);
-        self.flying.push_back((1, width));
-        Some(Work::Block { width })
-    }
+    pub(crate) options: SchedulerOptions,
+    pub(crate) queue: Queue,
+    pub(crate) crew: Crew,
+    /// Where each request that has not ended stands in the order of service.
+    places: HashMap<u64, Place>,
+    pub(crate) cache: PrefixCache,
+    pub(crate) rows: Rows,
+    pub(crate) widths: Widths,
+    /// Pages that become available when the steps in flight land.
+    pub(crate) coming: usize,
+    /// Where the next step goes on when not all that can decode have room in one.
+    pub(crate) cursor: Option<Place>,
+    pub(crate) tally: Tally,
+    arrivals: u64,
 }
 
 impl Scheduler {
     /// An idle scheduler.
-    pub fn new(options: SchedulerOptions) -> Scheduler {
-        let pages = Pages::new(options.bounds.kv_tokens / options.page_size, options.page_size);
-        let rows = Rows::new(options.max_running);
-        Scheduler { options, waiting: VecDeque::new(), running: Vec::new(), pages, rows }
+    ///
+    /// # Panics
+    /// When a size is below its least.
+    pub fn new(mut options: SchedulerOptions) -> Scheduler {
+        assert!(options.step_tokens >= 2, "a step has room for a block and a chunk");
+        assert!(options.max_running >= 1, "at least one request can run");
+        let cache =
+            PrefixCache::new(options.bounds.kv_tokens / options.page_size, options.page_size);
+        // Of a page that is not whole no token can be used.
+        options.bounds.kv_tokens = cache.account().total * options.page_size;
+        Scheduler {
+            queue: Queue::default(),
+            crew: Crew::new(options.max_running),
+            places: HashMap::new(),
+            cache,
+            rows: Rows::new(options.max_running),
+            widths: Widths::new(options.widths.clone(), options.bounds.max_width),
+            coming: 0,
+            cursor: None,
+            tally: Tally::default(),
+            arrivals: 0,
+            options,
+        }
     }
 
-    /// Queues a request.
+    /// Queues a request. `id` names it from now on; it must not be in use.
     ///
     /// # Errors
-    /// A request that could never run.
-    pub fn submit(&mut self, id: u64, request: Request) -> Result<(), RequestError> {
-        request.check(&self.options.bounds)?;
-        self.waiting.push_back(Waiting { id, request });
+    /// A request that could never run, or one too many.
+    pub fn submit(&mut self, id: u64, request: Request) -> Result<(), Reject> {
+        if let Admission::Reject(reject) = self.admission(&request) {
+            return Err(reject);
+        }
+        let place = Place::new(request.priority, self.arrivals);
+        self.arrivals += 1;
+        let other = self.places.insert(id, place);
+        assert!(other.is_none(), "request {id} exists already");
+        self.queue.push(Sequence::new(id, place, request, &self.options.bounds));
         Ok(())
     }
 
-    /// Ends a request now. What it holds goes into `youngest`, the step in flight, if that
-    /// mentions it. `None` when there is no such request.
-    pub fn cancel(&mut self, id: u64, youngest: Option<&mut StepPlan>) -> Option<Outcome> {
-        if let Some(at) = self.waiting.iter().position(|w| w.id == id) {
-            self.waiting.remove(at);
-            let committed = Commit::new(Default::default(), 1).cancel();
-            return Some(Outcome { id, planned: None, committed });
+    /// What would become of a request if it were submitted now.
+    pub fn admission(&self, request: &Request) -> Admission {
+        if let Err(invalid) = request.check(&self.options.bounds) {
+            return Admission::Reject(invalid.into());
         }
-        let at = self.running.iter().position(|r| r.id == id)?;
-        let committed = self.running[at].commit.cancel();
-        self.depart(at, youngest);
-        Some(Outcome { id, planned: None, committed })
+        let limit = self.options.max_waiting;
+        if self.queue.len() >= limit {
+            return Admission::Reject(Reject::QueueFull { limit });
+        }
+        let overtakes = |first: &Sequence| request.priority > first.request.priority;
+        if self.queue.first().is_some_and(|first| !overtakes(first)) {
+            return Admission::Wait(Shortage::Turn);
+        }
+        if self.rows.free() == 0 {
+            return Admission::Wait(Shortage::Rows);
+        }
+        let pages = request.prompt.len().div_ceil(self.options.page_size);
+        match pages.checked_sub(self.cache.available()) {
+            None | Some(0) => Admission::Admit,
+            Some(missing) => Admission::Wait(Shortage::Pages(missing)),
+        }
+    }
+
+    /// Ends a request now. What it holds goes into `youngest`, the step in flight, if that
+    /// mentions it. `None` when there is no such request (any more).
+    pub fn cancel(&mut self, id: u64, youngest: Option<&mut StepPlan>) -> Option<Outcome> {
+        let place = *self.places.get(&id)?;
+        let (committed, cached) = match self.queue.remove(place) {
+            Some(mut waiting) => {
+                self.places.remove(&id);
+                (waiting.commit.cancel(), waiting.cached)
+            }
+            None => {
+                let running = self.crew.at(place).expect("a request waits or runs");
+                let end = (running.sequence.commit.cancel(), running.sequence.cached);
+                self.depart(place, youngest);
+                end
+            }
+        };
+        Some(Outcome { id, planned: None, committed, cached: cached.unwrap_or(0) })
+    }
+
+    /// Changes whether and how wide a request drafts, from the next plan on. Its tokens stay the
+    /// same. Unknown and ended ids are ignored.
+    ///
+    /// # Errors
+    /// A width that the drafter cannot do.
+    pub fn set_speculation(&mut self, id: u64, to: Speculation) -> Result<(), RequestError> {
+        to.check(&self.options.bounds)?;
+        let Some(&place) = self.places.get(&id) else { return Ok(()) };
+        let sequence = match self.queue.get_mut(place) {
+            Some(waiting) => waiting,
+            None => &mut self.crew.at(place).expect("a request waits or runs").sequence,
+        };
+        sequence.request.speculation = to;
+        Ok(())
+    }
+
+    /// Takes in how long a landed step took, in seconds: the target's pass with all that comes
+    /// with it, and the drafter's pass. Only an adaptive policy uses them.
+    pub fn learn(&mut self, step: &StepPlan, verify: f64, draft: f64) {
+        self.widths.learn(step.tokens(), step.drafting(), verify, draft);
+    }
+
+    /// Forgets all cached prefixes that no running request uses.
+    pub fn flush(&mut self) {
+        self.cache.flush();
     }
 
     /// Nothing waits or runs. (A step may still be in flight.)
     pub fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.running.is_empty()
+        self.places.is_empty()
     }
 
-    /// Pages and rows that are free, and all of them. Equal whenever nothing waits, runs or is in
-    /// flight.
-    pub fn free_and_total(&self) -> [(usize, usize); 2] {
-        [(self.pages.free(), self.pages.total()), (self.rows.free(), self.rows.total())]
+    /// Where all pages are. When nothing runs or is in flight, none is in use.
+    pub fn pages(&self) -> Account {
+        self.cache.account()
     }
 
-    /// Plans the next step; `None` when there is nothing to compute before one lands.
-    pub fn plan(&mut self) -> Option<StepPlan> {
-        self.admit();
-        let mut room = self.options.chunk;
-        let mut rows = Vec::new();
-        for running in &mut self.running {
-            let Some(work) = running.next(room) else { continue };
-            if let Work::Chunk { tokens, .. } = &work {
-                room -= tokens.len();
-            }
-            let pages = running.most().div_ceil(self.options.page_size);
-            rows.push(PlannedRow {
-                id: running.id,
-                row: running.row,
-                work,
-                width: running.width,
-                pages: running.lease.pages()[..pages].to_vec(),
-                limit: running.limit,
-                sampling: running.request.sampling,
-                logprobs: running.request.logprobs,
-            });
-        }
-        (!rows.is_empty()).then_some(StepPlan { rows, departed: Vec::new() })
+    /// Free rows, and all rows.
+    pub fn rows(&self) -> (usize, usize) {
+        (self.rows.free(), self.rows.total())
     }
 
-    /// Lands a step: commits what it chose and releases what departed with it. `outcomes` follows
-    /// the plan's rows. `youngest` is the step in flight behind it, if any: requests that end now
-    /// but are mentioned there keep their pages until it lands. `piece` gives a token's bytes.
-    pub fn land<'p>(
-        &mut self,
-        landed: StepPlan,
-        outcomes: &[RowOutcome],
-        mut youngest: Option<&mut StepPlan>,
-        piece: impl Fn(u32) -> &'p [u8],
-    ) -> Vec<Outcome> {
-        assert_eq!(landed.rows.len(), outcomes.len(), "one outcome a planned row");
-        let mut result = Vec::new();
-        for (planned, (row, outcome)) in landed.rows.iter().zip(outcomes).enumerate() {
-            // A request that departed in the meantime has no place here any more, and its row
-            // may already have another generation: what the step found for it is dropped.
-            let Some(at) = self.running.iter().position(|r| r.id == row.id && r.row == row.row)
-            else {
-                continue;
-            };
-            let running = &mut self.running[at];
-            running.flying.pop_front().expect("a landed step was in flight");
-            running.landed += match &row.work {
-                Work::Chunk { tokens, .. } => tokens.len(),
-                Work::Block { .. } => outcome.tokens.len(),
-            };
-            let origin = |i| if i < outcome.accepted { Origin::Draft } else { Origin::Target };
-            let offered = outcome.tokens.iter().enumerate().map(|(i, &token)| (token, origin(i)));
-            let committed = running.commit.offer(offered, &piece);
-            if committed.finish.is_some() {
-                self.depart(at, youngest.as_deref_mut());
-            }
-            result.push(Outcome { id: row.id, planned: Some(planned), committed });
-        }
-        for (row, lease) in landed.departed {
-            self.rows.release(row);
-            self.pages.release(lease);
-        }
-        result
+    /// Waiting and running requests.
+    pub fn load(&self) -> (usize, usize) {
+        (self.queue.len(), self.crew.len())
     }
 
-    /// Starts waiting requests, in order, while there is room for the first of them.
-    fn admit(&mut self) {
-        while let Some(first) = self.waiting.front() {
-            let limit = first.request.limit(&self.options.bounds);
-            if self.rows.free() == 0 {
-                return;
-            }
-            let Some(lease) = self.pages.lease(limit - 1) else { return };
-            let row = self.rows.take().expect("a row is free: just asked");
-            let Waiting { id, request } = self.waiting.pop_front().expect("just looked at");
-            let width = request.width(&self.options.bounds, self.options.width);
-            let commit = Commit::new(request.stops.clone(), limit - request.prompt.len());
-            self.running.push(Running {
-                id,
-                request,
-                row,
-                lease,
-                commit,
-                limit,
-                width,
-                sent: 0,
-                landed: 0,
-                flying: VecDeque::new(),
-            });
+    /// What was done so far.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Ends a running request's run; its row and pages go with `youngest` while a step in flight
+    /// mentions it, or back at once when none does.
+    pub(crate) fn depart(&mut self, place: Place, youngest: Option<&mut StepPlan>) {
+        let running = self.leave(place);
+        self.places.remove(&running.sequence.id);
+        if running.in_flight() {
+            let coming = self.cache.reclaimable(&running.lease);
+            self.coming += coming;
+            let youngest = youngest.expect("a step in flight mentions the request");
+            youngest.departed.push(running.depart(coming));
+        } else {
+            self.give_back(running.depart(0));
         }
     }
 
-    /// Removes a running request; its row and pages go with the youngest step that mentions it,
-    /// or back at once when none does.
-    fn depart(&mut self, at: usize, youngest: Option<&mut StepPlan>) {
-        let Running { row, lease, .. } = self.running.remove(at);
-        match youngest {
-            Some(step) if step.rows.iter().any(|planned| planned.row == row) => {
-                step.departed.push((row, lease));
-            }
-            _ => {
-                self.rows.release(row);
-                self.pages.release(lease);
-            }
+    /// Sends a running request back to the queue, now or when the steps that mention it have
+    /// landed.
+    pub(crate) fn retract(&mut self, place: Place) {
+        let running = self.crew.at(place).expect("a running request is retracted");
+        let coming = self.cache.reclaimable(&running.lease);
+        running.course = Course::Retract { coming };
+        self.coming += coming;
+        self.requeue_if_landed(place);
+    }
+
+    /// Sends a retracted request back to the queue unless a step in flight mentions it. All that
+    /// was committed stays, and is recomputed through the cache.
+    pub(crate) fn requeue_if_landed(&mut self, place: Place) {
+        if self.crew.at(place).is_some_and(|running| running.in_flight()) {
+            return;
         }
+        let running = self.leave(place);
+        let (drafter, kv) = (running.with_drafter(), running.with_kv().len());
+        let Running { sequence, row, lease, .. } = running;
+        self.rows.release(row);
+        self.cache.release(lease, &sequence.tokens[..kv], drafter);
+        self.queue.push(sequence);
+    }
+
+    /// Takes a request out of the crew.
+    fn leave(&mut self, place: Place) -> Running {
+        let running = self.crew.remove(place).expect("a running request leaves");
+        if let Course::Retract { coming } = running.course {
+            self.coming -= coming;
+        }
+        running
     }
 }

@@ -1,7 +1,7 @@
 //! Why a command failed, and with which exit code: 2 for what the caller can put right (arguments,
 //! models, requests), 1 for what it cannot.
 
-use engine::{EngineLost, RequestError};
+use engine::{EngineLost, Reject};
 use fetch::FetchError;
 use model::LoadError;
 use model::chat::ChatError;
@@ -82,8 +82,8 @@ impl From<LoadError> for Failure {
     }
 }
 
-impl From<RequestError> for Failure {
-    fn from(error: RequestError) -> Failure {
+impl From<Reject> for Failure {
+    fn from(error: Reject) -> Failure {
         Failure::input(error)
     }
 }

@@ -92,6 +92,7 @@ impl Session {
             stops: Stops { ids, strings: args.stop.clone() },
             limits: Limits { max_tokens: Some(args.max_tokens) },
             speculation: self.speculation,
+            priority: 0,
             logprobs: None,
         }
     }

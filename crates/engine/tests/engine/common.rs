@@ -27,6 +27,7 @@ pub(crate) fn request(prompt: &[u32], max_tokens: usize) -> Request {
         stops: Stops::default(),
         limits: Limits { max_tokens: Some(max_tokens) },
         speculation: Speculation::Auto,
+        priority: 0,
         logprobs: None,
     }
 }

@@ -71,6 +71,7 @@ impl Workload {
             stops: Stops { ids: self.ends.clone(), strings: vec![] },
             limits: Limits { max_tokens: Some(self.max_tokens) },
             speculation,
+            priority: 0,
             logprobs: None,
         };
         self.prompts.iter().enumerate().map(request).collect()

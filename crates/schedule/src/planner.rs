@@ -1,0 +1,277 @@
+//! The planner: who starts, who computes how many tokens in the next step, and where pages come
+//! from when they are short.
+//!
+//! One budget of tokens covers a step. Verify blocks come first, so that a long prompt cannot
+//! starve decoding; while known tokens wait to be computed, a share of the budget is theirs, so
+//! that decoding cannot starve prompts.
+
+use crate::plan::StepPlan;
+use crate::queue::{Admission, Shortage};
+use crate::request::Speculation;
+use crate::scheduler::{Scheduler, SchedulerOptions};
+use crate::sequence::{Course, Place, Running};
+use crate::width::{Want, Wish};
+use cache::Row;
+
+/// While known tokens wait, one token in so many of a step is theirs.
+const CHUNK_SHARE: usize = 4;
+
+/// A running request: its place in the order of service, and its row.
+type Seat = (Place, Row);
+
+fn seat(running: &Running) -> Seat {
+    (running.sequence.place, running.row)
+}
+
+impl Scheduler {
+    /// Plans the next step; `None` when there is nothing to compute before one lands.
+    pub fn plan(&mut self) -> Option<StepPlan> {
+        self.recompute();
+        self.admit();
+        let unsent: usize = self.staying().map(Running::unsent).sum();
+        let share = unsent.min((self.options.step_tokens / CHUNK_SHARE).max(1));
+        let rows = Vec::with_capacity(self.crew.len());
+        let mut step = StepPlan { rows, table: Vec::new(), departed: Vec::new() };
+        self.plan_blocks(self.options.step_tokens - share, share, &mut step);
+        self.plan_chunks(self.options.step_tokens - step.tokens(), &mut step);
+        (!step.rows.is_empty()).then_some(step)
+    }
+
+    /// The running requests that are not on their way back to the queue, in order of service.
+    fn staying(&self) -> impl Iterator<Item = &Running> {
+        self.crew.iter().filter(|running| running.course == Course::Stay)
+    }
+
+    /// Requests that turned drafting on after tokens that the drafter never saw start again from
+    /// there, by way of the queue: a drafter must not attend to slots that nobody filled.
+    fn recompute(&mut self) {
+        let bounds = &self.options.bounds;
+        let lacking = self.staying().filter(|running| running.lacks_context(bounds));
+        let places: Vec<Place> = lacking.map(|running| running.sequence.place).collect();
+        self.tally.recomputations += places.len() as u64;
+        places.into_iter().for_each(|place| self.retract(place));
+    }
+
+    /// Starts waiting requests, in order, while there is room for the first of them.
+    fn admit(&mut self) {
+        let mut ahead = 0;
+        if self.queue.first().is_some() && self.rows.free() > 0 {
+            ahead = self.staying().map(|running| self.next_pages(running)).sum();
+        }
+        while self.admit_first(&mut ahead) == Admission::Admit {}
+    }
+
+    /// Starts the first waiting request if, beside its known tokens and its first block, the next
+    /// blocks of the running ones fit too: `ahead` pages. Otherwise it would soon be retracted.
+    fn admit_first(&mut self, ahead: &mut usize) -> Admission {
+        let (bounds, page_size) = (&self.options.bounds, self.options.page_size);
+        let Some(first) = self.queue.first() else { return Admission::Wait(Shortage::Turn) };
+        if self.rows.free() == 0 {
+            return Admission::Wait(Shortage::Rows);
+        }
+        // One token at least is computed: the next one is chosen from its row.
+        let (known, place) = (first.tokens.len(), first.place);
+        let findable = &first.tokens[..known - 1];
+        let (mut lease, found) = self.cache.acquire(findable, first.need(bounds));
+        let width = first.width(bounds, self.options.width);
+        let slots = (known + width).min(first.capacity());
+        let pages = slots.div_ceil(page_size) - lease.pages().len() + *ahead;
+        let missing = pages.saturating_sub(self.cache.available());
+        let matched = found.pages * page_size;
+        if missing > 0 {
+            self.cache.release(lease, &findable[..matched], 0);
+            return Admission::Wait(Shortage::Pages(missing));
+        }
+        self.cache.grow(&mut lease, known).expect("the pages were counted");
+        let row = self.rows.take().expect("a row is free: just asked");
+        let mut sequence = self.queue.remove(place).expect("it is the first");
+        sequence.found(matched);
+        self.tally.admitted_tokens += known as u64;
+        self.tally.cached_tokens += matched as u64;
+        let drafter = found.with_drafter * page_size;
+        let running = Running::new(sequence, row, lease, matched, drafter);
+        *ahead += self.next_pages(&running);
+        self.crew.push(running);
+        Admission::Admit
+    }
+
+    /// Pages that a request's next block would need.
+    fn next_pages(&self, running: &Running) -> usize {
+        let sequence = &running.sequence;
+        let width = sequence.width(&self.options.bounds, self.options.width);
+        let slots = (running.most() + width).min(sequence.capacity());
+        slots.div_ceil(self.options.page_size).saturating_sub(running.lease.pages().len())
+    }
+
+    /// Plans verify blocks of at most `budget` tokens; `beside` tokens of chunks will follow.
+    fn plan_blocks(&mut self, budget: usize, beside: usize, step: &mut StepPlan) {
+        let able = self.staying().filter(|running| running.room() > 0);
+        let mut rows: Vec<Seat> = able.map(seat).collect();
+        self.take_turns(&mut rows, budget);
+        let Scheduler { crew, options, widths, .. } = self;
+        let holder = |&(_, row): &Seat| crew.holder(row).expect("it was just listed");
+        let wishes: Vec<Wish<'_>> =
+            rows.iter().map(holder).map(|running| wish(running, options)).collect();
+        let widths = widths.choose(&wishes, budget, beside);
+        for ((_, row), width) in rows.into_iter().zip(widths) {
+            let Some(width) = self.reserve(row, width) else { continue };
+            let running = self.crew.holder_mut(row).expect("its pages were just reserved");
+            let work = running.plan_block(width);
+            let (bounds, page_size) = (&self.options.bounds, self.options.page_size);
+            step.rows.push(running.row(work, bounds, page_size, &mut step.table));
+        }
+    }
+
+    /// Keeps as many of `seats` as have room for one token each. Those left out go first in the
+    /// next step.
+    fn take_turns(&mut self, seats: &mut Vec<Seat>, budget: usize) {
+        if seats.len() <= budget {
+            self.cursor = None;
+            return;
+        }
+        let before = |cursor| seats.partition_point(|&(place, _)| place < cursor);
+        let start = self.cursor.map_or(0, before) % seats.len();
+        seats.rotate_left(start);
+        self.cursor = Some(seats[budget].0);
+        seats.truncate(budget);
+        seats.sort_unstable_by_key(|&(place, _)| place);
+    }
+
+    /// Leases the slots of a request's next block: from free pages, then from cached ones. A
+    /// block that does not fit is narrower; when not even one token fits, the youngest request
+    /// gives up its pages. The width that fits; `None` when the request was retracted itself or
+    /// must wait.
+    fn reserve(&mut self, row: Row, width: usize) -> Option<usize> {
+        let page_size = self.options.page_size;
+        loop {
+            let running = self.crew.holder_mut(row)?;
+            if running.course != Course::Stay {
+                return None;
+            }
+            let pages = running.lease.pages().len() + self.cache.available();
+            let width = width.min(running.block_within(pages * page_size));
+            if width > 0 {
+                let slots = (running.most() + width).min(running.sequence.capacity());
+                self.cache.grow(&mut running.lease, slots).expect("the pages were counted");
+                return Some(width);
+            }
+            // Pages that are on their way are waited for, not taken from anybody else.
+            if self.coming > 0 {
+                return None;
+            }
+            let place = running.sequence.place;
+            let Some(youngest) = self.youngest_after(place) else {
+                let first = self.staying().next().map(|running| running.sequence.place);
+                assert_ne!(first, Some(place), "a request that is served first fits alone");
+                return None;
+            };
+            self.tally.retractions += 1;
+            self.retract(youngest);
+        }
+    }
+
+    /// The last in the order of service that stays, if it comes after `place`.
+    fn youngest_after(&self, place: Place) -> Option<Place> {
+        let mut staying = self.crew.iter().rev().filter(|r| r.course == Course::Stay);
+        staying.next().map(|running| running.sequence.place).filter(|&last| last > place)
+    }
+
+    /// Plans chunks of known tokens, at most `budget`, in order of service.
+    fn plan_chunks(&mut self, mut budget: usize, step: &mut StepPlan) {
+        let sending = self.staying().filter(|running| running.unsent() > 0);
+        let seats: Vec<Seat> = sending.map(seat).collect();
+        for (_, row) in seats {
+            if budget == 0 {
+                return;
+            }
+            let running = self.crew.holder_mut(row).expect("it was just listed");
+            let len = running.unsent().min(budget);
+            budget -= len;
+            let work = running.plan_chunk(len);
+            let (bounds, page_size) = (&self.options.bounds, self.options.page_size);
+            step.rows.push(running.row(work, bounds, page_size, &mut step.table));
+        }
+    }
+}
+
+/// What a request would like to verify next.
+fn wish<'a>(running: &'a Running, options: &SchedulerOptions) -> Wish<'a> {
+    let sequence = &running.sequence;
+    let width = sequence.width(&options.bounds, options.width).min(running.room());
+    let want = match sequence.request.speculation {
+        Speculation::Width(_) => Want::Exactly,
+        Speculation::Auto | Speculation::Off => Want::AtMost,
+    };
+    Wish { width, want, acceptance: &sequence.acceptance }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        Bounds, Limits, Request, RowOutcome, Sampling, Scheduler, SchedulerOptions, Speculation,
+        Stops, WidthPolicy, Work,
+    };
+    use std::collections::HashMap;
+
+    fn options() -> SchedulerOptions {
+        SchedulerOptions {
+            bounds: Bounds { vocab: 100, context: 200, kv_tokens: 256, max_width: 8 },
+            page_size: 4,
+            step_tokens: 40,
+            max_running: 6,
+            max_waiting: 100,
+            width: 8,
+            widths: WidthPolicy::Fixed,
+        }
+    }
+
+    fn request(id: usize) -> Request {
+        Request {
+            prompt: (0..5 + id % 40).map(|i| (i + id % 3) as u32).collect(),
+            sampling: Sampling::default(),
+            stops: Stops::default(),
+            limits: Limits { max_tokens: Some(3 + id * 7 % 60) },
+            speculation: Speculation::Auto,
+            priority: 0,
+            logprobs: None,
+        }
+    }
+
+    /// The writes of all steps, replayed, give every planned row exactly its lease.
+    #[test]
+    fn the_page_table_follows_the_leases() {
+        let mut scheduler = Scheduler::new(options());
+        (0..60).for_each(|id| scheduler.submit(id as u64, request(id)).expect("it is in bounds"));
+        let mut table: HashMap<usize, Vec<u32>> = HashMap::new();
+        let mut written = 0;
+        while let Some(plan) = scheduler.plan() {
+            for write in &plan.table {
+                let entries = table.entry(write.row).or_default();
+                entries.truncate(write.first);
+                assert_eq!(entries.len(), write.first, "the entries before are there");
+                entries.extend(&write.pages);
+                written += write.pages.len();
+            }
+            for row in &plan.rows {
+                let lease =
+                    scheduler.crew.holder(row.row).expect("a planned row runs").lease.pages();
+                assert_eq!(table[&row.row.index], lease);
+                assert!(row.pages <= lease.len());
+            }
+            let outcome = |work: &Work| match work {
+                Work::Block { width } => {
+                    let accepted = width / 3;
+                    RowOutcome { tokens: vec![9; accepted + 1], accepted, drafted: width - 1 }
+                }
+                Work::Chunk { then: crate::Then::Choose, .. } => {
+                    RowOutcome { tokens: vec![9], ..RowOutcome::default() }
+                }
+                Work::Chunk { .. } => RowOutcome::default(),
+            };
+            let outcomes: Vec<_> = plan.rows.iter().map(|row| outcome(&row.work)).collect();
+            let _ = scheduler.land(plan, &outcomes, None, |_| b"");
+        }
+        assert!(scheduler.is_idle() && written > 60);
+        assert!(scheduler.tally().retractions > 0, "leases were lost on the way");
+    }
+}

@@ -1,0 +1,71 @@
+//! Who waits, and whether the next may start. Higher priority first, then first come, first
+//! served; nobody overtakes the first in line.
+
+use crate::request::RequestError;
+use crate::sequence::{Place, Sequence};
+use std::collections::BTreeMap;
+
+/// Whether a request may start.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Admission {
+    /// Now.
+    Admit,
+    /// Later.
+    Wait(Shortage),
+    /// Never.
+    Reject(Reject),
+}
+
+/// What a waiting request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortage {
+    /// Its turn: others are before it.
+    Turn,
+    /// A row.
+    Rows,
+    /// So many more pages.
+    Pages(usize),
+}
+
+/// Why a request was not accepted.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Reject {
+    /// It could never run.
+    #[error(transparent)]
+    Invalid(#[from] RequestError),
+    /// Too many wait already.
+    #[error("{limit} requests wait already, which is the limit; try again later")]
+    QueueFull {
+        /// How many may wait.
+        limit: usize,
+    },
+}
+
+/// Requests without a row, in order of service.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    waiting: BTreeMap<Place, Sequence>,
+}
+
+impl Queue {
+    pub(crate) fn push(&mut self, sequence: Sequence) {
+        let before = self.waiting.insert(sequence.place, sequence);
+        assert!(before.is_none(), "places are unique");
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(crate) fn first(&self) -> Option<&Sequence> {
+        self.waiting.values().next()
+    }
+
+    pub(crate) fn get_mut(&mut self, place: Place) -> Option<&mut Sequence> {
+        self.waiting.get_mut(&place)
+    }
+
+    pub(crate) fn remove(&mut self, place: Place) -> Option<Sequence> {
+        self.waiting.remove(&place)
+    }
+}

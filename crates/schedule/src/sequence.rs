@@ -1,0 +1,256 @@
+//! A request's tokens and how far they are: waiting ([`Sequence`]) and running ([`Running`]).
+
+use crate::commit::Commit;
+use crate::plan::{Absorb, Departed, PlannedRow, TableWrite, Then, Work};
+use crate::request::{Bounds, Request, Speculation};
+use crate::width::Acceptance;
+use cache::{Lease, Need, Row};
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+
+/// Order of service: higher priority first, then earlier arrival. It stays with a request when it
+/// is retracted, so that it waits at the front of its class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    priority: Reverse<i32>,
+    arrival: u64,
+}
+
+impl Place {
+    pub(crate) fn new(priority: i32, arrival: u64) -> Place {
+        Place { priority: Reverse(priority), arrival }
+    }
+}
+
+/// All that survives a retraction.
+#[derive(Debug)]
+pub(crate) struct Sequence {
+    pub(crate) id: u64,
+    pub(crate) place: Place,
+    /// Without its prompt, which is the beginning of `tokens`.
+    pub(crate) request: Request,
+    /// Prompt and kept output.
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) commit: Commit,
+    /// Most tokens, prompt and output together.
+    pub(crate) limit: usize,
+    /// Prompt tokens that the prefix cache had; `None` before the first admission.
+    pub(crate) cached: Option<usize>,
+    pub(crate) acceptance: Acceptance,
+    prompt: usize,
+}
+
+impl Sequence {
+    pub(crate) fn new(id: u64, place: Place, mut request: Request, bounds: &Bounds) -> Sequence {
+        let limit = request.limit(bounds);
+        let tokens = std::mem::take(&mut request.prompt);
+        let (commit, prompt) =
+            (Commit::new(request.stops.clone(), limit - tokens.len()), tokens.len());
+        let acceptance = Acceptance::new(bounds.max_width);
+        Sequence { id, place, request, tokens, commit, limit, cached: None, acceptance, prompt }
+    }
+
+    /// Tokens that ever need KV: the last token of a sequence is chosen, never computed.
+    pub(crate) fn capacity(&self) -> usize {
+        self.limit - 1
+    }
+
+    /// Widest verify block, the anchor included.
+    pub(crate) fn width(&self, bounds: &Bounds, default: usize) -> usize {
+        match self.request.speculation {
+            Speculation::Auto => default.min(bounds.max_width),
+            Speculation::Off => 1,
+            Speculation::Width(width) => width,
+        }
+    }
+
+    /// Whether the drafter is to know the tokens of this request.
+    pub(crate) fn absorb(&self, bounds: &Bounds) -> Absorb {
+        match self.request.speculation {
+            Speculation::Auto | Speculation::Width(_) if bounds.max_width > 1 => Absorb::Keep,
+            _ => Absorb::Skip,
+        }
+    }
+
+    /// What a cached page must have to be of use.
+    pub(crate) fn need(&self, bounds: &Bounds) -> Need {
+        match self.absorb(bounds) {
+            Absorb::Keep => Need::TargetAndDrafter,
+            Absorb::Skip => Need::Target,
+        }
+    }
+
+    /// Remembers how much of the prompt its first admission found cached.
+    pub(crate) fn found(&mut self, cached: usize) {
+        self.cached.get_or_insert(cached.min(self.prompt));
+    }
+}
+
+/// Whether a running request is to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Course {
+    Stay,
+    /// Back to the queue as soon as no step in flight mentions it.
+    Retract {
+        /// Pages that are expected to come back then.
+        coming: usize,
+    },
+}
+
+/// A request with a row and a lease.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) sequence: Sequence,
+    pub(crate) row: Row,
+    pub(crate) lease: Lease,
+    pub(crate) course: Course,
+    /// Known tokens at admission: these come in chunks, what follows in blocks.
+    known: usize,
+    /// Known tokens that steps were given, or that were cached.
+    sent: usize,
+    /// Tokens with KV as of the last landed step.
+    landed: usize,
+    /// Least and most tokens that each step in flight adds, oldest first.
+    flying: VecDeque<(usize, usize)>,
+    /// Where the drafter context ends, once it has a gap. Such a request cannot draft.
+    gap: Option<usize>,
+    /// Entries of its row of the page table that steps were told to write.
+    written: usize,
+}
+
+impl Running {
+    /// Starts or resumes `sequence`, whose first `matched` tokens have KV, the first `drafter` of
+    /// them drafter context.
+    pub(crate) fn new(
+        sequence: Sequence,
+        row: Row,
+        lease: Lease,
+        matched: usize,
+        drafter: usize,
+    ) -> Running {
+        Running {
+            known: sequence.tokens.len(),
+            sent: matched,
+            landed: matched,
+            gap: (drafter < matched).then_some(drafter),
+            sequence,
+            row,
+            lease,
+            course: Course::Stay,
+            flying: VecDeque::new(),
+            written: 0,
+        }
+    }
+
+    fn least(&self) -> usize {
+        self.landed + self.flying.iter().map(|(least, _)| least).sum::<usize>()
+    }
+
+    /// Most tokens with KV after the steps in flight: their slots are reserved.
+    pub(crate) fn most(&self) -> usize {
+        let most = self.landed + self.flying.iter().map(|(_, most)| most).sum::<usize>();
+        most.min(self.sequence.capacity())
+    }
+
+    /// Known tokens that no step was given yet.
+    pub(crate) fn unsent(&self) -> usize {
+        self.known - self.sent
+    }
+
+    /// Tokens that a verify block may add at most; 0 when it must wait for an earlier step, or
+    /// while known tokens are left.
+    pub(crate) fn room(&self) -> usize {
+        if self.unsent() > 0 { 0 } else { self.sequence.capacity() - self.least() }
+    }
+
+    /// A step in flight mentions it.
+    pub(crate) fn in_flight(&self) -> bool {
+        !self.flying.is_empty()
+    }
+
+    /// The drafter is to know its tokens, but some were never shown to it, and later steps do not
+    /// bring them back.
+    pub(crate) fn lacks_context(&self, bounds: &Bounds) -> bool {
+        self.gap.is_some() && self.sequence.absorb(bounds) == Absorb::Keep
+    }
+
+    /// The widest block that `slots` have room for, whatever the steps in flight add. Once they
+    /// hold the whole sequence the device narrows a block itself.
+    pub(crate) fn block_within(&self, slots: usize) -> usize {
+        if slots >= self.sequence.capacity() { usize::MAX } else { slots - self.most() }
+    }
+
+    /// Plans the next `len` known tokens.
+    pub(crate) fn plan_chunk(&mut self, len: usize) -> Work {
+        let start = self.sent;
+        self.sent += len;
+        self.flying.push_back((len, len));
+        let then = if self.unsent() == 0 { Then::Choose } else { Then::Continue };
+        Work::Chunk { tokens: self.sequence.tokens[start..start + len].to_vec(), start, then }
+    }
+
+    /// Plans a verify block; its slots are leased.
+    pub(crate) fn plan_block(&mut self, width: usize) -> Work {
+        self.flying.push_back((1, width));
+        Work::Block { width }
+    }
+
+    /// The planned row of `work`, which was planned just now, and what the page table lacks.
+    pub(crate) fn row(
+        &mut self,
+        work: Work,
+        bounds: &Bounds,
+        page_size: usize,
+        table: &mut Vec<TableWrite>,
+    ) -> PlannedRow {
+        let absorb = match self.gap {
+            None => self.sequence.absorb(bounds),
+            Some(_) => Absorb::Skip,
+        };
+        if absorb == Absorb::Skip && self.gap.is_none() {
+            let before = self.flying.back().map_or(0, |(least, _)| *least);
+            self.gap = Some(self.least() - before);
+        }
+        if self.written < self.lease.pages().len() {
+            let pages = self.lease.pages()[self.written..].to_vec();
+            table.push(TableWrite { row: self.row.index, first: self.written, pages });
+            self.written = self.lease.pages().len();
+        }
+        let pages = self.most().div_ceil(page_size);
+        assert!(pages <= self.lease.pages().len(), "a step may touch leased pages only");
+        PlannedRow {
+            id: self.sequence.id,
+            row: self.row,
+            work,
+            absorb,
+            pages,
+            limit: self.sequence.limit,
+            sampling: self.sequence.request.sampling,
+            logprobs: self.sequence.request.logprobs,
+        }
+    }
+
+    /// A step that gave this request `tokens` more tokens with KV has landed.
+    pub(crate) fn land(&mut self, tokens: usize) {
+        self.flying.pop_front().expect("a landed step was in flight");
+        self.landed += tokens;
+    }
+
+    /// Committed tokens that have KV. What followed a stop was computed but never happened.
+    pub(crate) fn with_kv(&self) -> &[u32] {
+        &self.sequence.tokens[..self.landed.min(self.sequence.tokens.len())]
+    }
+
+    /// How many tokens, from the first, have drafter context.
+    pub(crate) fn with_drafter(&self) -> usize {
+        self.gap.unwrap_or(usize::MAX)
+    }
+
+    /// What is left of an ended request, of which `coming` pages are expected back.
+    pub(crate) fn depart(self, coming: usize) -> Departed {
+        let (drafter, kept) = (self.with_drafter(), self.with_kv().len());
+        let mut tokens = self.sequence.tokens;
+        tokens.truncate(kept);
+        Departed { row: self.row, lease: self.lease, tokens, drafter, coming }
+    }
+}
