@@ -1,117 +1,199 @@
-//! A lane: a thread that runs jobs in the order they were queued and owns the state they change.
+//! Lanes and the arguments of their jobs. A job gets only what views let it reach, and a view
+//! exists only while its guard does.
 
-use std::sync::mpsc;
-use std::thread::JoinHandle;
+use crate::device::{Access, Device, Element, Role, Touch};
+use std::marker::PhantomData;
+use std::ops::Range;
 
-type Job<S> = Box<dyn FnOnce(&mut S) + Send>;
-
-/// A FIFO queue of jobs over state `S`. Only jobs of this lane can reach the state, so a second
-/// writer does not compile.
-pub struct Lane<S> {
-    jobs: Option<mpsc::Sender<Job<S>>>,
-    thread: Option<JoinHandle<()>>,
+/// A stream with a role. A device has one lane a role.
+pub struct Lane<R: Role, D: Device> {
+    device: D,
+    role: PhantomData<R>,
 }
 
-/// The lane's thread is gone: a job panicked. Nothing queued after it will run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LaneLost;
+/// The four lanes of a device.
+pub struct Lanes<D: Device> {
+    /// Writes the page table.
+    pub schedule: Lane<crate::Schedule, D>,
+    /// Makes step metadata.
+    pub plan: Lane<crate::Plan, D>,
+    /// Runs the model.
+    pub forward: Lane<crate::Forward, D>,
+    /// Copies results back.
+    pub copy: Lane<crate::Copy, D>,
+}
 
-impl std::fmt::Display for LaneLost {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the device lane stopped: a job on it panicked")
+impl<D: Device> Lanes<D> {
+    /// The lanes of `device`.
+    pub fn new(device: &D) -> Lanes<D> {
+        Lanes {
+            schedule: Lane::new(device),
+            plan: Lane::new(device),
+            forward: Lane::new(device),
+            copy: Lane::new(device),
+        }
     }
 }
 
-impl std::error::Error for LaneLost {}
-
-/// A job in flight. [`Pending::land`] waits for it and yields its result.
-#[must_use = "a step that is never landed loses its tokens"]
-pub struct Pending<T> {
-    result: mpsc::Receiver<T>,
-}
-
-impl<S: Send + 'static> Lane<S> {
-    /// Starts a lane named `name` that owns `state`.
-    pub fn new(name: &str, state: S) -> Lane<S> {
-        let (jobs, queue) = mpsc::channel::<Job<S>>();
-        let thread = std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || {
-                let mut state = state;
-                while let Ok(job) = queue.recv() {
-                    job(&mut state);
-                }
-            })
-            .expect("the operating system can start a thread");
-        Lane { jobs: Some(jobs), thread: Some(thread) }
+impl<R: Role, D: Device> Lane<R, D> {
+    fn new(device: &D) -> Lane<R, D> {
+        Lane { device: device.clone(), role: PhantomData }
     }
 
-    /// Queues `job` behind everything queued before; returns at once.
-    pub fn launch<T: Send + 'static>(
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// Queues `job`, named `what` in traces, with the memory that `arguments` view.
+    pub fn launch<A: Arguments<R, D>>(
         &self,
-        job: impl FnOnce(&mut S) -> T + Send + 'static,
-    ) -> Pending<T> {
-        let (done, result) = mpsc::channel();
-        let boxed: Job<S> = Box::new(move |state| {
-            // The receiver may be gone when the engine shuts down; the result is then unwanted.
-            let _ = done.send(job(state));
-        });
-        if let Some(jobs) = &self.jobs {
-            // A lost lane shows at `land`: the job, and `done` with it, is dropped here.
-            let _ = jobs.send(boxed);
-        }
-        Pending { result }
+        what: &'static str,
+        arguments: A,
+        job: impl FnOnce(&mut A::Resolved) + Send + 'static,
+    ) {
+        let mut touches = Vec::new();
+        arguments.touches(&self.device, &mut touches);
+        let mut resolved = arguments.resolve(&self.device);
+        // The job borrows what it is given, so that it cannot carry it off.
+        self.device.launch(R::LANE, what, touches, Box::new(move || job(&mut resolved)));
+    }
+
+    /// An event after everything launched so far.
+    pub fn record(&self) -> D::Event {
+        self.device.record(R::LANE)
+    }
+
+    /// Runs nothing launched from now on before `event`.
+    pub fn wait(&self, event: &D::Event) {
+        self.device.wait(R::LANE, event);
     }
 }
 
-impl<T> Pending<T> {
-    /// Waits for the job and returns its result: the one place where a host thread blocks.
-    ///
-    /// # Errors
-    /// [`LaneLost`] when the job, or one before it, panicked.
-    pub fn land(self) -> Result<T, LaneLost> {
-        self.result.recv().map_err(|_| LaneLost)
+/// What a job of lane `R` is given: a view, or a tuple of them.
+pub trait Arguments<R: Role, D: Device> {
+    /// What the job sees.
+    type Resolved: Send + 'static;
+
+    /// Appends what the job touches.
+    fn touches(&self, device: &D, touches: &mut Vec<Touch>);
+
+    /// What the job sees, as it may be sent to the lane.
+    fn resolve(self, device: &D) -> Self::Resolved;
+}
+
+/// Elements that a job of lane `R` reads. Borrowed from a guard.
+pub struct View<'g, T: Element, R: Role, D: Device> {
+    memory: &'g D::Memory<T>,
+    range: Range<usize>,
+    role: PhantomData<R>,
+}
+
+/// Elements that a job of lane `R` writes. Borrowed from a guard.
+pub struct ViewMut<'g, T: Element, R: Role, D: Device> {
+    memory: &'g D::Memory<T>,
+    range: Range<usize>,
+    role: PhantomData<R>,
+}
+
+impl<'g, T: Element, R: Role, D: Device> View<'g, T, R, D> {
+    pub(crate) fn new(memory: &'g D::Memory<T>, range: Range<usize>) -> Self {
+        View { memory, range, role: PhantomData }
     }
 }
 
-impl<S> Drop for Lane<S> {
-    fn drop(&mut self) {
-        self.jobs.take();
-        if let Some(thread) = self.thread.take() {
-            // A panic on the lane was already reported by `land`.
-            let _ = thread.join();
-        }
+impl<'g, T: Element, R: Role, D: Device> ViewMut<'g, T, R, D> {
+    pub(crate) fn new(memory: &'g D::Memory<T>, range: Range<usize>) -> Self {
+        ViewMut { memory, range, role: PhantomData }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn touch<T: Element, D: Device>(
+    device: &D,
+    memory: &D::Memory<T>,
+    access: Access,
+    range: &Range<usize>,
+) -> Touch {
+    let (buffer, len) = device.describe(memory);
+    assert!(range.end <= len, "a view of {range:?} of a buffer of {len} elements");
+    Touch { buffer, access, range: range.clone() }
+}
 
-    #[test]
-    fn jobs_run_in_order_and_own_their_state() {
-        let lane = Lane::new("test", Vec::new());
-        let pending: Vec<_> = (0..100)
-            .map(|i| {
-                lane.launch(move |seen: &mut Vec<u32>| {
-                    seen.push(i);
-                    seen.len()
-                })
-            })
-            .collect();
-        for (i, p) in pending.into_iter().enumerate() {
-            assert_eq!(p.land(), Ok(i + 1));
+impl<T: Element, R: Role, D: Device> Arguments<R, D> for View<'_, T, R, D> {
+    type Resolved = D::Ref<T>;
+
+    fn touches(&self, device: &D, touches: &mut Vec<Touch>) {
+        touches.push(touch(device, self.memory, Access::Read, &self.range));
+    }
+
+    fn resolve(self, device: &D) -> D::Ref<T> {
+        // SAFETY: the view is consumed by `Lane::launch`, which runs it in a job of lane `R`. Its
+        // guard made the lane wait for the last write and will record read-done after the job;
+        // the next write waits for that.
+        unsafe { device.reader(self.memory, self.range) }
+    }
+}
+
+impl<T: Element, R: Role, D: Device> Arguments<R, D> for ViewMut<'_, T, R, D> {
+    type Resolved = D::Mut<T>;
+
+    fn touches(&self, device: &D, touches: &mut Vec<Touch>) {
+        touches.push(touch(device, self.memory, Access::Write, &self.range));
+    }
+
+    fn resolve(self, device: &D) -> D::Mut<T> {
+        // SAFETY: the view is consumed by `Lane::launch`, which runs it in a job of lane `R`. Its
+        // guard made the lane wait for every lane's read-done, and records the write that every
+        // later reader waits for; jobs of one lane run one at a time.
+        unsafe { device.writer(self.memory, self.range) }
+    }
+}
+
+impl<R: Role, D: Device> Arguments<R, D> for () {
+    type Resolved = ();
+
+    fn touches(&self, _: &D, _: &mut Vec<Touch>) {}
+
+    fn resolve(self, _: &D) {}
+}
+
+impl<R: Role, D: Device, A: Arguments<R, D>> Arguments<R, D> for Vec<A> {
+    type Resolved = Vec<A::Resolved>;
+
+    fn touches(&self, device: &D, touches: &mut Vec<Touch>) {
+        self.iter().for_each(|argument| argument.touches(device, touches));
+    }
+
+    fn resolve(self, device: &D) -> Self::Resolved {
+        self.into_iter().map(|argument| argument.resolve(device)).collect()
+    }
+}
+
+macro_rules! tuples {
+    ($($($name:ident)*;)*) => {$(
+        impl<Rl: Role, Dv: Device, $($name: Arguments<Rl, Dv>),*> Arguments<Rl, Dv> for ($($name,)*) {
+            type Resolved = ($($name::Resolved,)*);
+
+            #[allow(non_snake_case)] // the type parameters name the entries
+            fn touches(&self, device: &Dv, touches: &mut Vec<Touch>) {
+                let ($($name,)*) = self;
+                $($name.touches(device, touches);)*
+            }
+
+            #[allow(non_snake_case)] // the type parameters name the entries
+            fn resolve(self, device: &Dv) -> Self::Resolved {
+                let ($($name,)*) = self;
+                ($($name.resolve(device),)*)
+            }
         }
-        assert_eq!(lane.launch(|seen| seen.clone()).land(), Ok((0..100).collect()));
-    }
+    )*};
+}
 
-    #[test]
-    fn a_panic_is_reported_and_nothing_hangs() {
-        let lane = Lane::new("test", 0u32);
-        let broken = lane.launch(|_| panic!("expected by the test"));
-        let after = lane.launch(|state| *state);
-        assert_eq!(broken.land(), Err::<(), _>(LaneLost));
-        assert_eq!(after.land(), Err(LaneLost));
-        assert_eq!(lane.launch(|state| *state).land(), Err(LaneLost));
-    }
+tuples! {
+    A;
+    A B;
+    A B C;
+    A B C E;
+    A B C E F;
+    A B C E F G;
 }
