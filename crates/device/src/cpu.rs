@@ -1,13 +1,18 @@
 //! The CPU as a device: a fixed number of threads that split loops.
 //!
 //! One word, the *gate*, publishes a region: its epoch, whether it is open, and how many workers
-//! are inside. A worker that sees a new epoch enters if the gate is still open and claims parts
-//! from a shared counter, as does the caller. When no part is left the caller closes the gate and
-//! waits only for workers that are inside. A worker whose core is busy elsewhere simply never
-//! enters, so nobody waits for it. All waits spin briefly and then sleep.
+//! are inside. A worker that sees a new epoch enters if the gate is still open. When no part is
+//! left to start the caller closes the gate and waits only for workers that are inside. A worker
+//! whose core is busy elsewhere simply never enters, so nobody waits for it. All waits spin
+//! briefly and then sleep.
+//!
+//! Each thread owns an equal run of consecutive parts and takes those first, then what is left of
+//! the others'. So, when no thread is late, the same thread does the same neighbouring parts time
+//! after time, and few cache lines travel between cores.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -54,8 +59,8 @@ struct Apart<T>(T);
 
 struct Shared {
     gate: Apart<AtomicU64>,
-    /// Next part to claim.
-    next: Apart<AtomicUsize>,
+    /// For each thread, the next part to claim of those it owns.
+    next: Box<[Apart<AtomicUsize>]>,
     /// Written by the holder of `submit` while the gate is closed and nobody is inside; read by
     /// whoever is inside.
     region: UnsafeCell<Option<Region>>,
@@ -80,9 +85,10 @@ unsafe impl Send for Shared {}
 impl Cpu {
     /// A device of `threads` threads (at least 1), the calling thread included.
     pub fn new(threads: usize) -> Cpu {
+        let threads = threads.clamp(1, INSIDE as usize);
         let shared = Arc::new(Shared {
             gate: Apart(AtomicU64::new(0)),
-            next: Apart(AtomicUsize::new(0)),
+            next: (0..threads).map(|_| Apart(AtomicUsize::new(0))).collect(),
             region: UnsafeCell::new(None),
             submit: Mutex::new(()),
             panic: Mutex::new(None),
@@ -91,12 +97,12 @@ impl Cpu {
             wake: Condvar::new(),
             stop: AtomicBool::new(false),
         });
-        let workers = (1..threads.clamp(1, INSIDE as usize))
+        let workers = (1..threads)
             .map(|i| {
                 let shared = Arc::clone(&shared);
                 std::thread::Builder::new()
                     .name(format!("cpu-{i}"))
-                    .spawn(move || shared.serve())
+                    .spawn(move || shared.serve(i))
                     .expect("the operating system can start a thread")
             })
             .collect();
@@ -137,7 +143,7 @@ impl Cpu {
             )
         };
         shared.open(Region { body: erased, parts, caller: std::thread::current() });
-        shared.claim_parts(body, parts);
+        shared.claim_parts(0, body, parts);
         shared.close();
         let panic = lock(&shared.panic).take();
         drop(turn);
@@ -191,10 +197,13 @@ impl Shared {
 
     /// Publishes `region`. The caller holds `submit`.
     fn open(&self, region: Region) {
+        let parts = region.parts;
         // SAFETY: the gate is closed and nobody is inside (the previous `close` waited for that,
         // and `submit` keeps other callers out), so nobody else reads or writes the cell.
         unsafe { *self.region.get() = Some(region) };
-        self.next.0.store(0, Ordering::Relaxed);
+        for (thread, next) in self.next.iter().enumerate() {
+            next.0.store(self.owned(thread, parts).start, Ordering::Relaxed);
+        }
         let closed = self.gate.0.load(Ordering::Relaxed);
         // SeqCst, as in `sleep_until_change`: either the worker about to sleep sees the new
         // epoch, or this thread sees the worker in `sleeping`.
@@ -220,25 +229,35 @@ impl Shared {
         }
     }
 
+    /// The parts that `thread` takes first.
+    fn owned(&self, thread: usize, parts: usize) -> Range<usize> {
+        let threads = self.next.len();
+        parts * thread / threads..parts * (thread + 1) / threads
+    }
+
     /// Runs parts until none is left. A panic ends the region early and is kept for the caller.
-    fn claim_parts(&self, body: &(dyn Fn(usize) + Sync), parts: usize) {
+    fn claim_parts(&self, thread: usize, body: &(dyn Fn(usize) + Sync), parts: usize) {
+        let threads = self.next.len();
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            loop {
-                let part = self.next.0.fetch_add(1, Ordering::Relaxed);
-                if part >= parts {
-                    break;
+            for owner in (thread..threads).chain(0..thread) {
+                let (next, end) = (&self.next[owner].0, self.owned(owner, parts).end);
+                loop {
+                    let part = next.fetch_add(1, Ordering::Relaxed);
+                    if part >= end {
+                        break;
+                    }
+                    body(part);
                 }
-                body(part);
             }
         }));
         if let Err(payload) = outcome {
-            self.next.0.store(parts, Ordering::Relaxed);
+            self.next.iter().for_each(|next| next.0.store(parts, Ordering::Relaxed));
             lock(&self.panic).get_or_insert(payload);
         }
     }
 
-    /// A worker's life.
-    fn serve(&self) {
+    /// The life of worker `thread`.
+    fn serve(&self, thread: usize) {
         let mut seen = 0;
         loop {
             let gate = self.wait_for_change(seen);
@@ -247,7 +266,7 @@ impl Shared {
                 return;
             }
             if self.enter(gate) {
-                self.work();
+                self.work(thread);
             }
         }
     }
@@ -299,12 +318,12 @@ impl Shared {
     }
 
     /// Takes part in the region just entered, then leaves it.
-    fn work(&self) {
+    fn work(&self, thread: usize) {
         // SAFETY: this thread is inside, so the region was published before and is not replaced
         // before this thread has left.
         let region = unsafe { (*self.region.get()).as_ref() }.expect("an open region");
         // SAFETY: the caller keeps the body alive until everybody inside has left.
-        self.claim_parts(unsafe { &*region.body }, region.parts);
+        self.claim_parts(thread, unsafe { &*region.body }, region.parts);
         // The region may be gone as soon as this thread has left it.
         let caller = region.caller.clone();
         let before = self.gate.0.fetch_sub(1, Ordering::Release);

@@ -211,7 +211,10 @@ impl Forward {
         let mut results = Vec::with_capacity(planned.len());
         for (row, block) in planned.iter().zip(blocks) {
             let choices = &chosen[at..at + block.choosing];
-            let accepted = accept(&block.drafts, choices);
+            let accepted = match choices {
+                [] => 0,
+                _ => accept(&block.drafts, choices),
+            };
             let tokens = choices[..choices.len().min(accepted + 1)].to_vec();
             let logprobs = row.logprobs.map_or_else(Vec::new, |top| {
                 let logits = self.logits[at * vocab..].chunks_exact(vocab);

@@ -1,7 +1,7 @@
 //! Measures products with packed weights: bytes of weight a second at one row, operations a
 //! second at more.
 //!
-//!     cargo run --release -p slipstream-kernels --example gemm_speed [threads]
+//!     cargo run --release -p slipstream-kernels --example gemm_speed [threads [format]]
 //!
 //! Each shape is held in as many copies as exceed the caches, as the layers of a model do.
 
@@ -27,45 +27,63 @@ const ROWS: [usize; 5] = [1, 4, 8, 16, 512];
 const PASS: usize = 100 << 20;
 
 fn main() {
-    let threads = std::env::args().nth(1).map(|t| t.parse().expect("a number of threads"));
+    let mut arguments = std::env::args().skip(1);
+    let threads = arguments.next().map(|t| t.parse().expect("a number of threads"));
+    let only = arguments.next();
     let cpu = threads.map_or_else(Cpu::host, Cpu::new);
-    println!("{} threads", cpu.threads());
+    let regions = time(&mut std::iter::repeat(()), |()| cpu.parallel(2 * cpu.threads(), &|_| ()));
+    let region = fast(regions) * 1e6;
+    println!("{} threads, an empty region takes {region:.1} µs", cpu.threads());
     println!("format     n     k   pack GB/s  {}", ROWS.map(|r| format!("{r:>9} rows")).join(" "));
     for (format, n, k) in SHAPES {
+        if only.as_ref().is_some_and(|only| only != format.name()) {
+            continue;
+        }
         let bytes = format.bytes(n * k).expect("whole blocks");
         // Small codes and factors; the speed does not depend on them.
         let data: Vec<u8> = (0..bytes).map(|i| (i * 7 % 32) as u8).collect();
-        let start = Instant::now();
-        let weights: Vec<Weight> = (0..PASS.div_ceil(bytes))
-            .map(|_| Weight::pack(&cpu, format, n, k, RowOrder::Plain, &data))
-            .collect();
-        let pack = (weights.len() * bytes) as f64 / start.elapsed().as_secs_f64() / 1e9;
+        let mut weights = Vec::new();
+        let calls = time(&mut (0..PASS.div_ceil(bytes)), |_| {
+            weights.push(Weight::pack(&cpu, format, n, k, RowOrder::Plain, &data));
+        });
+        let pack = bytes as f64 / fast(calls) / 1e9;
         let cells = ROWS.map(|rows| measure(&cpu, &weights, rows));
         println!("{:<5} {n:>6} {k:>5}  {pack:>9.2}  {}", format.name(), cells.join(" "));
     }
 }
 
-/// The speed of the fastest tenth of the calls: on a shared machine the others measure the
-/// neighbours.
+/// Times `call` for each item, for a quarter of a second at most but ten times at least.
+fn time<T>(items: &mut dyn Iterator<Item = T>, mut call: impl FnMut(T)) -> Vec<Duration> {
+    let begin = Instant::now();
+    let mut calls = Vec::new();
+    for item in items {
+        let start = Instant::now();
+        call(item);
+        calls.push(start.elapsed());
+        if calls.len() >= 10 && begin.elapsed() > Duration::from_millis(250) {
+            break;
+        }
+    }
+    calls
+}
+
+/// Seconds of the slowest of the fastest tenth of the calls: on a shared machine the others
+/// measure the neighbours.
+fn fast(mut calls: Vec<Duration>) -> f64 {
+    calls.sort_unstable();
+    calls[calls.len() / 10].as_secs_f64()
+}
+
+/// The speed of one product.
 fn measure(cpu: &Cpu, weights: &[Weight], rows: usize) -> String {
-    /// Calls measured; fewer when they take long.
-    const CALLS: usize = 400;
     let (n, k) = (weights[0].n(), weights[0].k());
     let x: Vec<f32> = (0..rows * k).map(|i| (i % 37) as f32 - 18.0).collect();
     let mut y = vec![0.0; rows * n];
     let mut scratch = Scratch::default();
-    let begin = Instant::now();
-    let mut calls: Vec<Duration> = Vec::new();
-    for weight in weights.iter().cycle().take(CALLS) {
-        let start = Instant::now();
+    let calls = time(&mut weights.iter().cycle(), |weight| {
         gemm(cpu, &mut scratch, &x, rows, &mut [Product { weight, y: &mut y }]);
-        calls.push(start.elapsed());
-        if begin.elapsed() > Duration::from_secs(2) {
-            break;
-        }
-    }
-    calls.sort_unstable();
-    let seconds = calls[calls.len() / 10].as_secs_f64();
+    });
+    let seconds = fast(calls);
     if rows == 1 {
         format!("{:>9.1} GB/s", weights[0].bytes() as f64 / seconds / 1e9)
     } else {

@@ -38,6 +38,13 @@ pub(super) enum Keys {
     Block(Range<usize>),
 }
 
+impl Keys {
+    fn len(&self) -> usize {
+        let (Keys::Pool(keys) | Keys::Block(keys)) = self;
+        keys.len()
+    }
+}
+
 impl<'a> Tile<'a> {
     /// Query heads of the KV head.
     pub(super) fn group(&self) -> usize {
@@ -223,7 +230,11 @@ fn single_splits(cpu: &Cpu, level: Level, tiles: &[Tile<'_>], q: &[f32], out: &D
     }
     let mut partials = vec![0.0; len];
     let shared = Disjoint::new(&mut partials);
-    let work = parts.iter().map(|(index, ..)| tiles[*index].queries() * SPLIT).sum();
+    // A vector of keys times a dimension takes about as long as an element of elementwise work.
+    let work = |(index, keys, _): &(usize, Keys, _)| {
+        tiles[*index].queries() * keys.len() * tiles[*index].launch.pool.head_dim / LANES
+    };
+    let work = parts.iter().map(work).sum();
     spread(cpu, parts.len(), work, &|part| {
         let (index, keys, range) = &parts[part];
         // SAFETY: the parts' ranges do not overlap.

@@ -5,6 +5,9 @@
 //! `q · k` over the dimensions one by one; the sum of `p` goes to 16 lanes (key `i` to lane
 //! `i mod 16`), added pairwise; `p · v` is summed key by key.
 
+// Most loops here walk several small arrays by one index.
+#![allow(clippy::needless_range_loop)]
+
 use super::SPLIT;
 use super::cpu::{Keys, Tile};
 use crate::kv_store::padded;

@@ -158,16 +158,16 @@ fn top_k_keeps_that_many_and_a_high_temperature_is_flat() {
     assert!(ids.len() >= 150 && ids.iter().any(|&id| id < 300), "{} ids", ids.len());
 }
 
-/// Frequencies of a fixed distribution at two neighbouring positions, over many seeds.
+/// Frequencies of a fixed distribution at two neighbouring positions, over many seeds: always the
+/// same ones, since one in a thousand fresh sets would fail.
 #[test]
 fn frequencies_follow_the_target_and_positions_are_independent() {
     const RUNS: usize = 100_000;
     let target = [0.4f64, 0.3, 0.2, 0.1];
     let row = target.map(|p| p.ln() as f32);
     let rows = row.repeat(2 * RUNS);
-    let base = Random::fresh().bits();
     let draws: Vec<Draw> = (0..RUNS as u64)
-        .flat_map(|run| [1, 2].map(|position| draw(1.0, base.wrapping_add(run), position)))
+        .flat_map(|seed| [1, 2].map(|position| draw(1.0, seed, position)))
         .collect();
     let mut out = vec![0; 2 * RUNS];
     choose(&Cpu::new(2), &rows, 4, 4, &draws, &mut out);
@@ -264,7 +264,7 @@ fn log_probs_match_f64_and_rank_ties_by_id() {
         let log_sum = row.iter().map(|&x| (x as f64).exp()).sum::<f64>().ln();
         assert!((logs.chosen as f64 - (row[token] as f64 - log_sum)).abs() < 2e-6);
         let mut ids: Vec<usize> = (0..allowed).collect();
-        ids.sort_by(|&a, &b| row[b].total_cmp(&row[a]).then(a.cmp(&b)));
+        ids.sort_by(|&a, &b| row[b].partial_cmp(&row[a]).unwrap().then(a.cmp(&b)));
         let expected: Vec<u32> = ids.iter().take(20).map(|&id| id as u32).collect();
         assert_eq!(logs.top.iter().map(|t| t.0).collect::<Vec<_>>(), expected);
         for (id, log) in logs.top {
@@ -275,11 +275,10 @@ fn log_probs_match_f64_and_rank_ties_by_id() {
 
 #[test]
 fn the_uniform_number_behind_the_noise_is_uniform() {
-    let seed = Random::fresh().bits();
     let n = 200_000;
     let mut counts = [0.0f64; 20];
     for token in 0..n {
-        counts[(uniform(seed, 9, token) * 20.0) as usize] += 1.0;
+        counts[(uniform(77, 9, token) * 20.0) as usize] += 1.0;
     }
     let expected = n as f64 / 20.0;
     let chi_square: f64 = counts.iter().map(|c| (c - expected).powi(2) / expected).sum();

@@ -75,7 +75,8 @@ macro_rules! with_format {
     };
 }
 
-/// An inner loop: `out[r][lane] = Σ panel[lane] · x[r]` for a tile of `out.len()` rows.
+/// An inner loop: `out[r][lane] = Σ panel[lane] · x[r]` for a tile of `out.len()` rows; `out` is
+/// overwritten.
 ///
 /// # Safety
 /// The CPU must have the instruction set the loop was chosen for.
@@ -100,7 +101,7 @@ fn block_loop<T: Stored>(isa: Isa, width: usize) -> Loop<Quantized> {
         Isa::Avx512 => of_width!(avx512::blocks::<T>, width),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => of_width!(avx2::blocks::<T>, width),
-        Isa::Portable => portable::blocks::<T>,
+        Isa::Portable => of_width!(portable::blocks::<T>, width),
     }
 }
 
@@ -110,7 +111,7 @@ fn float_loop<T: Stored>(isa: Isa, width: usize) -> Loop<f32> {
         Isa::Avx512 => of_width!(avx512::floats::<T>, width),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => of_width!(avx2::floats::<T>, width),
-        Isa::Portable => portable::floats::<T>,
+        Isa::Portable => of_width!(portable::floats::<T>, width),
     }
 }
 
@@ -208,13 +209,13 @@ impl Output<'_> {
         /// Weight bytes that stay in a core's second-level cache while the tiles pass by.
         const CACHEFUL: usize = 256 << 10;
         let at_once = (CACHEFUL / self.weight.panels.stride()).max(1);
+        let mut out = [[0.0; LANES]; TILE];
         while !panels.is_empty() {
             let now = panels.start..panels.end.min(panels.start + at_once);
             panels.start = now.end;
             for tile in tiles.iter() {
                 let inner = inner(tile.width);
                 for p in now.clone() {
-                    let mut out = [[0.0; LANES]; TILE];
                     let panel = self.weight.panels.panel(p);
                     // SAFETY: `inner` is for an instruction set that `Isa::available` found.
                     unsafe { inner(panel, tile.items, &mut out[..tile.width]) };
@@ -232,7 +233,10 @@ impl Output<'_> {
             let at = (row + r) * n + first;
             // SAFETY: these are the columns of panel `p`, and each panel is run by one part.
             let y = unsafe { self.y.slice(at..at + live) };
-            y.copy_from_slice(&values[..live]);
+            match <&mut [f32; LANES]>::try_from(&mut *y) {
+                Ok(y) => *y = *values,
+                Err(_) => y.copy_from_slice(&values[..live]),
+            }
         }
     }
 }

@@ -136,31 +136,37 @@ impl Panels {
         let (panel, lane) = (self.panel(i / LANES), i % LANES);
         match format.coding() {
             Some(coding) => unpack_blocks(format, coding, panel, lane, out),
-            None => {
-                let size = format.block_bytes();
-                for (j, value) in out.iter_mut().enumerate() {
-                    let at = float_at(format, j, lane);
-                    format.dequantize(&panel[at..at + size], std::slice::from_mut(value));
-                }
-            }
+            None => unpack_floats(format, panel, lane, out),
         }
     }
 }
 
-/// Where element `j` of row `lane` lies in a panel of plain floats.
-fn float_at(format: Format, j: usize, lane: usize) -> usize {
-    let size = format.block_bytes();
+/// Bytes of what one lane holds of a line of plain floats: one element, or two of BF16.
+fn item_bytes(format: Format) -> usize {
     match format {
-        Format::BF16 => (j / 2 * LANES + lane) * 2 * size + j % 2 * size,
-        _ => (j * LANES + lane) * size,
+        Format::F16 => 2,
+        _ => 4,
     }
 }
 
 fn pack_floats(format: Format, row: &[u8], lane: usize, panel: &mut [u8]) {
-    let size = format.block_bytes();
-    for (j, element) in row.chunks_exact(size).enumerate() {
-        let at = float_at(format, j, lane);
-        panel[at..at + size].copy_from_slice(element);
+    let size = item_bytes(format);
+    let lines = panel.chunks_exact_mut(size * LANES);
+    for (item, line) in row.chunks(size).zip(lines) {
+        // The last item is half filled when `k` is odd.
+        line[lane * size..][..item.len()].copy_from_slice(item);
+    }
+}
+
+fn unpack_floats(format: Format, panel: &[u8], lane: usize, out: &mut [f32]) {
+    let (size, element) = (item_bytes(format), format.block_bytes());
+    let mut items = [0; 256];
+    let mut lines = panel.chunks_exact(size * LANES);
+    for values in out.chunks_mut(items.len() / element) {
+        for (item, line) in items.chunks_exact_mut(size).zip(&mut lines) {
+            item.copy_from_slice(&line[lane * size..(lane + 1) * size]);
+        }
+        format.dequantize(&items[..values.len() * element], values);
     }
 }
 

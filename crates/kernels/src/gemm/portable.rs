@@ -8,14 +8,18 @@ use super::panel::{LANES, LINE, RUN, group_factors, unpack_codes};
 use crate::format::{Format, Min, half_to_f32};
 
 /// Block formats. `x` is a tile of quantized input.
-pub(super) fn blocks<T: Stored>(panel: &[u8], x: &[Quantized], out: &mut [[f32; LANES]]) {
+pub(super) fn blocks<T: Stored, const ROWS: usize>(
+    panel: &[u8],
+    x: &[Quantized],
+    out: &mut [[f32; LANES]],
+) {
     let coding = T::CODING;
-    let width = out.len();
+    assert_eq!(out.len(), ROWS, "the rows of the tile");
     out.fill([0.0; LANES]);
     let units = panel.chunks_exact(coding.unit_bytes());
-    for (unit, x) in units.zip(x.chunks_exact(coding.span * width)) {
+    for (unit, x) in units.zip(x.chunks_exact(coding.span * ROWS)) {
         let runs = unit[coding.header_bytes()..].chunks_exact(coding.run_bytes());
-        for (run, x) in runs.zip(x.chunks_exact(width)) {
+        for (run, x) in runs.zip(x.chunks_exact(ROWS)) {
             let codes: [[u8; RUN]; LANES] =
                 std::array::from_fn(|lane| unpack_codes(coding.bits, run, lane));
             let factors: [_; 2] =
@@ -46,12 +50,16 @@ pub(super) fn blocks<T: Stored>(panel: &[u8], x: &[Quantized], out: &mut [[f32; 
 }
 
 /// Plain floats. `x` is a tile of transposed input.
-pub(super) fn floats<T: Stored>(panel: &[u8], x: &[f32], out: &mut [[f32; LANES]]) {
-    let width = out.len();
+pub(super) fn floats<T: Stored, const ROWS: usize>(
+    panel: &[u8],
+    x: &[f32],
+    out: &mut [[f32; LANES]],
+) {
+    assert_eq!(out.len(), ROWS, "the rows of the tile");
     out.fill([0.0; LANES]);
     let units = panel.chunks_exact(2 * LANES * T::FORMAT.block_bytes());
-    for (unit, x) in units.zip(x.chunks_exact(2 * width)) {
-        for (weights, x) in pair::<T>(unit).iter().zip(x.chunks_exact(width)) {
+    for (unit, x) in units.zip(x.chunks_exact(2 * ROWS)) {
+        for (weights, x) in pair::<T>(unit).iter().zip(x.chunks_exact(ROWS)) {
             for (out, &x) in out.iter_mut().zip(x) {
                 for (out, weight) in out.iter_mut().zip(weights) {
                     *out += weight * x;

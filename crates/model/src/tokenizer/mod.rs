@@ -1,10 +1,38 @@
 //! Text to token ids and back.
+//!
+//! Control tokens are found here, not in the encoder underneath: that way a caller says for each
+//! stretch of a text whether `<|im_end|>` in it is the token or eight letters and some signs.
+
+mod added;
+mod detokenize;
+mod folder;
+mod gguf;
+mod pieces;
+mod pretokenize;
+mod scored;
+
+pub use detokenize::Detokenizer;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::LoadError;
+use added::{AddedToken, AddedTokens, Kind, Segment};
+use pieces::Pieces;
+use scored::ScoredBpe;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// A tokenizer with its special tokens and end rules.
-pub struct Tokenizer {}
+pub struct Tokenizer {
+    encoder: Encoder,
+    added: AddedTokens,
+    added_ids: HashSet<u32>,
+    prefix: Prefix,
+    pieces: Pieces,
+    /// How control tokens are written; they have no piece.
+    control: HashMap<u32, String>,
+    roles: Roles,
+    bos_rule: BosRule,
+    end_ids: Vec<u32>,
+}
 
 /// What text that looks like a control token becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,19 +43,131 @@ pub enum Specials {
     AsText,
 }
 
+/// What encodes the text between added tokens.
+enum Encoder {
+    /// The Hugging Face library.
+    Library {
+        /// For text at the start of a sequence.
+        first: Box<tokenizers::Tokenizer>,
+        /// For text behind an added token, where that is prepared otherwise (Metaspace with
+        /// `prepend_scheme` `first`).
+        later: Option<Box<tokenizers::Tokenizer>>,
+    },
+    /// Pieces with scores.
+    Scored(Box<ScoredBpe>),
+}
+
+/// The tokens that the files give a role; templates know them by these names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Roles {
+    pub(crate) bos: Option<u32>,
+    pub(crate) eos: Option<u32>,
+    pub(crate) unk: Option<u32>,
+    pub(crate) pad: Option<u32>,
+}
+
+/// Whether a raw prompt begins with BOS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BosRule {
+    Add,
+    Omit,
+}
+
+/// Where a word is encoded as if a space stood before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Prefix {
+    Never,
+    /// At the start of a sequence.
+    FirstText,
+    /// There, and behind every added token.
+    EachText,
+}
+
+/// What the two kinds of files are read into.
+struct Parts {
+    encoder: Encoder,
+    /// The tokens to find before the encoder runs.
+    added: Vec<AddedToken>,
+    /// The tokens that the encoder itself finds as they are written.
+    found_by_encoder: Vec<u32>,
+    prefix: Prefix,
+    pieces: Pieces,
+    roles: Roles,
+    bos_rule: BosRule,
+    /// Ids that the files call ends.
+    ends: BTreeSet<u32>,
+}
+
+/// Control tokens that end a turn or a document wherever a vocabulary has them; models emit them
+/// although many files name only one of theirs as the end.
+const TURN_ENDS: [&str; 9] = [
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<end_of_turn>",
+    "<|end_of_turn|>",
+    "<|end|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|end_of_sentence|>",
+];
+
 impl Tokenizer {
     /// From `tokenizer.json` beside the weights, or from GGUF metadata.
     ///
     /// # Errors
     /// A tokenizer that is missing, damaged, or of an unknown kind.
     pub fn load(checkpoint: &Checkpoint) -> Result<Tokenizer, LoadError> {
-        let _ = checkpoint;
-        unimplemented!()
+        match (checkpoint.gguf(), checkpoint.folder()) {
+            (Some(metadata), _) => Tokenizer::from_gguf(metadata),
+            (None, Some(folder)) => Tokenizer::from_folder(folder),
+            (None, None) => panic!("a checkpoint is a GGUF file or a folder"),
+        }
+    }
+
+    /// From the Hugging Face files in `folder`: `tokenizer.json`, and where they exist
+    /// `tokenizer_config.json`, `special_tokens_map.json`, `generation_config.json` and
+    /// `config.json`.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::load`].
+    pub fn from_folder(folder: &std::path::Path) -> Result<Tokenizer, LoadError> {
+        folder::read(folder).map(Tokenizer::new)
+    }
+
+    /// From the `tokenizer.ggml.*` keys of a GGUF file.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::load`].
+    pub fn from_gguf(metadata: &crate::checkpoint::gguf::Metadata) -> Result<Tokenizer, LoadError> {
+        gguf::read(metadata).map(Tokenizer::new)
+    }
+
+    fn new(parts: Parts) -> Tokenizer {
+        let mut ends = parts.ends;
+        let mut control = HashMap::new();
+        for token in parts.added.iter().filter(|token| token.kind == Kind::Control) {
+            if TURN_ENDS.contains(&token.text.as_str()) {
+                ends.insert(token.id);
+            }
+            control.insert(token.id, token.text.clone());
+        }
+        Tokenizer {
+            encoder: parts.encoder,
+            added_ids: parts.added.iter().map(|t| t.id).chain(parts.found_by_encoder).collect(),
+            added: AddedTokens::new(parts.added),
+            prefix: parts.prefix,
+            pieces: parts.pieces,
+            control,
+            roles: parts.roles,
+            bos_rule: parts.bos_rule,
+            end_ids: ends.into_iter().collect(),
+        }
     }
 
     /// Ids below this exist.
     pub fn len(&self) -> usize {
-        unimplemented!()
+        self.pieces.len()
     }
 
     /// Whether there are no tokens (never, once loaded).
@@ -37,44 +177,108 @@ impl Tokenizer {
 
     /// Encodes, without adding BOS or EOS.
     pub fn encode(&self, text: &str, specials: Specials) -> Vec<u32> {
-        let _ = (text, specials);
-        unimplemented!()
+        self.encode_segments(text, specials, &[])
+    }
+
+    /// As [`Tokenizer::encode`] with [`Specials::Parse`], but a control token that covers one of
+    /// the `literal` byte offsets (ascending) is plain text. The text is otherwise encoded as a
+    /// whole: offsets do not cut words.
+    pub(crate) fn encode_with_literals(&self, text: &str, literal: &[usize]) -> Vec<u32> {
+        self.encode_segments(text, Specials::Parse, literal)
+    }
+
+    /// The byte offsets, ascending, where `text` has the text of a control token.
+    pub(crate) fn control_starts(&self, text: &str) -> Vec<usize> {
+        self.added.control_starts(text)
+    }
+
+    fn encode_segments(&self, text: &str, specials: Specials, literal: &[usize]) -> Vec<u32> {
+        let mut ids = Vec::new();
+        for (index, segment) in self.added.split(text, specials, literal).into_iter().enumerate() {
+            match (segment, &self.encoder) {
+                (Segment::Token(id), _) => ids.push(id),
+                (Segment::Text(text), Encoder::Scored(bpe)) => bpe.encode(text, &mut ids),
+                (Segment::Text(text), Encoder::Library { first, later }) => {
+                    let encoder = later.as_ref().filter(|_| index > 0).unwrap_or(first);
+                    let encoding = encoder.encode_fast(text, false);
+                    let encoding = encoding.expect("characters outside the vocabulary were tried");
+                    ids.extend_from_slice(encoding.get_ids());
+                }
+            }
+        }
+        ids
     }
 
     /// Encodes a raw prompt: as [`Tokenizer::encode`] with [`Specials::Parse`], with BOS in front
-    /// when the files ask for it and the text does not begin with it already.
+    /// when the files ask for it and the text does not begin with it already. EOS is never added,
+    /// whatever the files say: a prompt is there to be continued.
     pub fn encode_prompt(&self, text: &str) -> Vec<u32> {
-        let _ = text;
-        unimplemented!()
+        let mut ids = self.encode(text, Specials::Parse);
+        if let (BosRule::Add, Some(bos)) = (self.bos_rule, self.roles.bos)
+            && ids.first() != Some(&bos)
+        {
+            ids.insert(0, bos);
+        }
+        ids
     }
 
     /// The bytes that token `id` adds to a text (empty for control tokens and unknown ids). The
-    /// text of a sequence is the concatenation, read as UTF-8.
+    /// text of a sequence is the concatenation, read as UTF-8. A word that SentencePiece writes
+    /// with a leading space has it here too.
     pub fn piece(&self, id: u32) -> &[u8] {
-        let _ = id;
-        unimplemented!()
+        self.pieces.get(id)
     }
 
     /// The token as people write it (`<|im_end|>`), control tokens too.
     pub fn name(&self, id: u32) -> String {
-        let _ = id;
-        unimplemented!()
+        match self.control.get(&id) {
+            Some(name) => name.clone(),
+            None => String::from_utf8_lossy(self.piece(id)).into_owned(),
+        }
     }
 
-    /// Decodes; bytes that are not UTF-8 become U+FFFD.
+    /// Decodes what a model wrote: the concatenation of the pieces; bytes that are not UTF-8
+    /// become U+FFFD, and a character that the end cuts is dropped, as [`Detokenizer`] does.
     pub fn decode(&self, ids: &[u32]) -> String {
-        let _ = ids;
-        unimplemented!()
+        let mut text = String::new();
+        let mut detokenizer = Detokenizer::new();
+        for &id in ids {
+            detokenizer.push(self.piece(id), &mut text);
+        }
+        text
     }
 
-    /// Every id that ends a generation: the union of what the configuration, the generation
-    /// configuration, the tokenizer's files, and the chat format say.
+    /// Decodes a text from its start: the inverse of [`Tokenizer::encode`] and
+    /// [`Tokenizer::encode_prompt`]. As [`Tokenizer::decode`], without the spaces that
+    /// SentencePiece puts in front of texts.
+    pub fn decode_prompt(&self, ids: &[u32]) -> String {
+        let mut text = String::new();
+        let mut detokenizer = Detokenizer::new();
+        let mut prefixed = self.prefix != Prefix::Never;
+        for &id in ids {
+            let piece = self.piece(id);
+            let drop = usize::from(prefixed && piece.starts_with(b" "));
+            detokenizer.push(&piece[drop..], &mut text);
+            prefixed = self.prefix == Prefix::EachText && self.added_ids.contains(&id)
+                || prefixed && piece.is_empty();
+        }
+        text
+    }
+
+    /// Every id that ends a generation, ascending: the union of what the configuration, the
+    /// generation configuration and the tokenizer's files say, and of the control tokens that end
+    /// a turn in the known chat formats.
     pub fn end_ids(&self) -> &[u32] {
-        unimplemented!()
+        &self.end_ids
     }
 
     /// BOS, if the files name one.
     pub fn bos(&self) -> Option<u32> {
-        unimplemented!()
+        self.roles.bos
+    }
+
+    /// The tokens with a role.
+    pub(crate) fn roles(&self) -> Roles {
+        self.roles
     }
 }

@@ -2,10 +2,10 @@
 
 use crate::args::{ModelArgs, WorkloadArgs};
 use crate::failure::Failure;
-use crate::session::{load, message};
+use crate::session::load;
 use engine::draft::Drafter;
 use engine::{Engine, EngineOptions, Limits, Pair, Request, Sampling, Speculation, Stops};
-use model::chat::ChatOptions;
+use model::chat::{ChatOptions, Message};
 use serde::Deserialize;
 use std::path::Path;
 
@@ -51,7 +51,7 @@ impl Workload {
             return Err(Failure::input("the model has no chat template, which the prompts need"));
         };
         let prompts = chosen.map(|line| {
-            let messages = [message("user", &line.prompt)];
+            let messages = [Message::new("user", &line.prompt)];
             let ids = template.encode(&pair.tokenizer, &messages, &ChatOptions::default())?;
             Ok(Prompt { topic: line.topic.clone(), ids })
         });

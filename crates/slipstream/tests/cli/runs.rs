@@ -1,0 +1,274 @@
+//! Answers: text, JSON lines, equality with and without drafts, standard input, conversations.
+
+use super::{command, run, run_with_input, target};
+use serde_json::Value;
+use std::io::Read;
+use std::process::Stdio;
+
+/// The options of the default pair, fetched.
+fn with_pair<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    target();
+    arguments.to_vec()
+}
+
+fn json(arguments: &[&str]) -> Vec<Value> {
+    let run = run(&with_pair(arguments)).ok();
+    run.out.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
+}
+
+fn one(arguments: &[&str]) -> Value {
+    let mut lines = json(arguments);
+    assert_eq!(lines.len(), 1);
+    lines.remove(0)
+}
+
+const LIST: &str = "Count from one to ten, one number a line.";
+
+#[test]
+fn a_question_is_answered_and_the_line_of_figures_follows() {
+    let run =
+        run(&with_pair(&["chat", "What is the capital of France?", "--max-tokens", "32"])).ok();
+    assert!(run.out.contains("Paris"), "{}", run.out);
+    for part in [" tok/s · first token ", " · τ ", " passes · accepted 0:"] {
+        assert!(run.err.contains(part), "no {part:?} in {}", run.err);
+    }
+}
+
+#[test]
+fn comparing_reports_equality_and_the_speed_up() {
+    let run = run(&with_pair(&["chat", LIST, "--compare", "--max-tokens", "64"])).ok();
+    assert!(run.err.contains("ids equal · bytes equal"), "{}", run.err);
+    assert!(run.err.contains("drafting: speed-up "), "{}", run.err);
+    assert!(run.err.contains("plain: "), "{}", run.err);
+}
+
+#[test]
+fn drafts_are_coloured_on_request_and_the_text_stays_the_same() {
+    let arguments = with_pair(&["chat", LIST, "--show-drafts", "--max-tokens", "32"]);
+    let plain = run(&arguments).ok();
+    assert!(!plain.out.contains('\x1b'), "no colours in a pipe");
+    assert!(plain.err.contains("drafts are not coloured"), "{}", plain.err);
+    let coloured = command(&arguments).env("CLICOLOR_FORCE", "1").output().unwrap();
+    let coloured = super::Run::from(coloured).ok();
+    assert!(coloured.out.contains("\x1b[32m") && coloured.out.contains("\x1b[33m"));
+    let bare = ["\x1b[32m", "\x1b[33m", "\x1b[0m"];
+    let text = bare.iter().fold(coloured.out.clone(), |text, code| text.replace(code, ""));
+    assert_eq!(text, plain.out);
+}
+
+#[test]
+fn drafted_and_plain_give_the_same_ids_and_text() {
+    for options in [
+        vec![],
+        vec!["--temperature", "0.7", "--seed", "11"],
+        vec!["--temperature", "1", "--top-p", "0.9", "--top-k", "40", "--seed", "12"],
+    ] {
+        let mut base = vec!["generate", "--chat", LIST, "--json", "--max-tokens", "48"];
+        base.extend(&options);
+        let with = |more: &[&'static str]| one(&[&base[..], more].concat());
+        let plain = with(&["--plain"]);
+        assert_eq!(plain["drafted"], 0);
+        for width in ["2", "4", "8", "16"] {
+            let drafted = with(&["--width", width]);
+            assert!(drafted["drafted"].as_u64() > Some(0));
+            for field in ["ids", "text", "finish_reason", "seed", "prompt_tokens"] {
+                assert_eq!(drafted[field], plain[field], "{field} at width {width}, {options:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_json_line_is_consistent_in_itself() {
+    let line =
+        one(&["generate", "--chat", LIST, "--json", "--max-tokens", "40", "--logprobs", "3"]);
+    let ids = line["ids"].as_array().unwrap();
+    assert!(!ids.is_empty() && ids.len() <= 40);
+    let accepted: Vec<u64> =
+        line["accepted"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect();
+    assert_eq!(accepted.iter().sum::<u64>(), line["steps"].as_u64().unwrap());
+    assert!(line["tau"].as_f64().unwrap() >= 1.0, "{line}");
+    for timing in ["first_token_ms", "total_ms", "tokens_per_second"] {
+        assert!(line["timings"][timing].as_f64().unwrap() > 0.0, "{timing}");
+    }
+    let logprobs = line["logprobs"].as_array().unwrap();
+    assert_eq!(logprobs.len(), ids.len());
+    for (entry, id) in logprobs.iter().zip(ids) {
+        assert_eq!(&entry["id"], id);
+        let top = entry["top"].as_array().unwrap();
+        assert_eq!(top.len(), 3);
+        // Greedy: the chosen token is the likeliest.
+        assert_eq!(top[0]["id"], *id);
+        assert_eq!(top[0]["logprob"], entry["logprob"]);
+        assert!(top[0]["logprob"].as_f64() >= top[1]["logprob"].as_f64());
+    }
+    let bytes: Vec<u8> = logprobs
+        .iter()
+        .flat_map(|entry| entry["bytes"].as_array().unwrap())
+        .map(|byte| byte.as_u64().unwrap() as u8)
+        .collect();
+    assert_eq!(String::from_utf8_lossy(&bytes), line["text"].as_str().unwrap());
+}
+
+#[test]
+fn every_way_in_gives_the_same_output() {
+    let options = ["--json", "--max-tokens", "8"];
+    let prompt = "The capital of France is";
+    let expected = one(&[&["generate", prompt][..], &options].concat());
+    let temp = tempfile::tempdir().unwrap();
+    let file = temp.path().join("prompt.txt");
+    std::fs::write(&file, prompt).unwrap();
+    let from_file = one(&[&["generate", "--file", file.to_str().unwrap()][..], &options].concat());
+    assert_eq!(from_file["ids"], expected["ids"]);
+    for dash in [&["-"][..], &[]] {
+        let arguments = [&["generate"][..], dash, &options].concat();
+        let piped = run_with_input(&arguments, prompt).ok();
+        let piped: Value = serde_json::from_str(piped.out.trim()).unwrap();
+        assert_eq!(piped["ids"], expected["ids"]);
+    }
+
+    // The output, fed back as ids, goes on where it stopped; a batch answers line by line.
+    let ids: Vec<String> =
+        expected["ids"].as_array().unwrap().iter().map(|id| id.to_string()).collect();
+    let from_ids = one(&[&["generate", "--ids", &ids.join(",")][..], &options].concat());
+    assert_eq!(from_ids["prompt_tokens"].as_u64(), Some(ids.len() as u64));
+    let batch = temp.path().join("batch.jsonl");
+    let lines = format!("{{\"prompt\": \"{prompt}\"}}\n{{\"ids\": [{}]}}\n", ids.join(","));
+    std::fs::write(&batch, lines).unwrap();
+    let both = json(&[&["generate", "--batch", batch.to_str().unwrap()][..], &options].concat());
+    assert_eq!(both.len(), 2);
+    assert_eq!((&both[0]["ids"], &both[0]["index"]), (&expected["ids"], &0.into()));
+    assert_eq!((&both[1]["ids"], &both[1]["index"]), (&from_ids["ids"], &1.into()));
+}
+
+#[test]
+fn text_output_is_exact_and_stops_where_it_is_told() {
+    let options = ["--chat", LIST, "--max-tokens", "40"];
+    let whole = one(&[&["generate", "--json"][..], &options].concat());
+    let whole = whole["text"].as_str().unwrap();
+    let text = run(&with_pair(&[&["generate"][..], &options].concat())).ok();
+    assert_eq!(text.out, whole);
+    assert!(whole.contains('2'), "{whole}");
+    let stopped = one(&[&["generate", "--json", "--stop", "2"][..], &options].concat());
+    assert_eq!(stopped["finish_reason"], "stop");
+    assert_eq!(stopped["text"].as_str().unwrap(), &whole[..whole.find('2').unwrap()]);
+}
+
+#[test]
+fn a_fresh_seed_is_reported_and_repeats_the_output() {
+    let options = ["--json", "--max-tokens", "24", "--temperature", "1"];
+    let first = one(&[&["generate", "Once upon a time"][..], &options].concat());
+    let seed = first["seed"].as_u64().unwrap().to_string();
+    let again = one(&[&["generate", "Once upon a time", "--seed", &seed][..], &options].concat());
+    assert_eq!(first["ids"], again["ids"]);
+    let text = run(&with_pair(&[
+        "generate",
+        "Once upon a time",
+        "--max-tokens",
+        "24",
+        "--temperature",
+        "1",
+        "--seed",
+        &seed,
+    ]))
+    .ok();
+    assert_eq!(text.out, first["text"].as_str().unwrap());
+    assert!(text.err.contains(&format!("seed {seed}")), "{}", text.err);
+}
+
+#[test]
+fn end_of_text_can_be_ignored() {
+    let arguments = ["generate", "--chat", "Say yes.", "--json", "--max-tokens", "200"];
+    let ended = one(&arguments);
+    assert_eq!(ended["finish_reason"], "stop");
+    let on = one(&[&arguments[..], &["--ignore-eos"]].concat());
+    assert_eq!(on["finish_reason"], "length");
+    assert_eq!(on["ids"].as_array().unwrap().len(), 200);
+}
+
+#[test]
+fn a_conversation_remembers_and_forgets() {
+    let script = "My name is Ada. \\\nRemember it.\nWhat is my name?\n/stats\n/reset\n/nonsense\n\
+                  What is my name?\n/quit\nnot read\n";
+    target();
+    let options = ["chat", "--max-tokens", "40"];
+    let talk = run_with_input(&options, script).ok();
+    assert!(talk.err.contains("2 answers · "), "{}", talk.err);
+    assert!(talk.err.contains("/nonsense: no such command"), "{}", talk.err);
+    assert_eq!(talk.err.matches("first token").count(), 3, "three answers: {}", talk.err);
+    // After /reset the question stands alone.
+    let alone = run(&["chat", "What is my name?", "--max-tokens", "40"]).ok();
+    assert!(talk.out.ends_with(&alone.out), "{:?} does not end with {:?}", talk.out, alone.out);
+    let remembered =
+        run_with_input(&options, "My name is Ada. \\\nRemember it.\nWhat is my name?\n");
+    assert!(talk.out.starts_with(&remembered.ok().out));
+}
+
+#[test]
+fn a_conversation_past_the_context_forgets_its_oldest_messages() {
+    target();
+    // Two messages of about 5,000 tokens: together they exceed the context of 8,192.
+    let long = "one two three four five ".repeat(1_000);
+    let script = format!("{long}\nShort question: what is two plus two?\n{long}\n");
+    let talk = run_with_input(&["chat", "--max-tokens", "4"], &script).ok();
+    assert!(talk.err.contains("the context is full: the 2 oldest messages"), "{}", talk.err);
+    assert_eq!(talk.err.matches("first token").count(), 3, "{}", talk.err);
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_program_in_silence() {
+    target();
+    let mut child = command(&["generate", "Once upon a time", "--max-tokens", "400"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let mut byte = [0];
+    stdout.read_exact(&mut byte).unwrap();
+    drop(stdout);
+    let run = super::Run::from(child.wait_with_output().unwrap()).ok();
+    assert_eq!(run.err, "");
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_stops_the_answer_and_reports_it() {
+    target();
+    let mut child =
+        command(&["generate", "Once upon a time", "--ignore-eos", "--max-tokens", "4000"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let mut byte = [0];
+    stdout.read_exact(&mut byte).unwrap();
+    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(kill.unwrap().success());
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    let run = super::Run::from(child.wait_with_output().unwrap());
+    assert_eq!(run.code, Some(130), "{}", run.err);
+    assert!(run.err.contains("· stopped"), "{}", run.err);
+}
+
+#[test]
+fn inspecting_the_pair_shows_both() {
+    let target = target();
+    let text = run(&["inspect", target.to_str().unwrap()]).ok().out;
+    for part in
+        ["GGUF", "llama", "Q4_1", "Q8_0", "<|im_end|> 2", "gpt2/smollm", "messages", "49152"]
+    {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    assert!(!text.contains("every tensor"));
+    let drafter = super::drafter();
+    let path = drafter.to_str().unwrap();
+    let report = run(&["inspect", path, "--json"]).ok().out;
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["drafter"]["block_size"], 16);
+    assert_eq!(report["drafter"]["target_layer_ids"].as_array().unwrap().len(), 5);
+    assert_eq!(report["tensors"].as_array().unwrap().len(), 58);
+    assert!(run(&["inspect", path, "--tensors"]).ok().out.contains("layers.4.mlp.up_proj.weight"));
+}
