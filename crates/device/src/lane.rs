@@ -1,11 +1,14 @@
-//! Lanes and the arguments of their jobs. A job gets only what views let it reach, and a view
-//! exists only while its guard does.
+//! Lanes and the arguments of their jobs. A job gets only what views let it reach, a view exists
+//! only while its guard does, and what a job sees cannot leave it.
 
-use crate::device::{Access, Device, Element, Role, Touch};
+use crate::device::{
+    Access, Copies, Device, Element, Forward, Memory, Plan, Role, Schedule, Space, Touch,
+    same_device,
+};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// A stream with a role. A device has one lane a role.
+/// A stream with a role. A device has one lane a role; handles to it are alike.
 pub struct Lane<R: Role, D: Device> {
     device: D,
     role: PhantomData<R>,
@@ -14,13 +17,13 @@ pub struct Lane<R: Role, D: Device> {
 /// The four lanes of a device.
 pub struct Lanes<D: Device> {
     /// Writes the page table.
-    pub schedule: Lane<crate::Schedule, D>,
+    pub schedule: Lane<Schedule, D>,
     /// Makes step metadata.
-    pub plan: Lane<crate::Plan, D>,
+    pub plan: Lane<Plan, D>,
     /// Runs the model.
-    pub forward: Lane<crate::Forward, D>,
+    pub forward: Lane<Forward, D>,
     /// Copies results back.
-    pub copy: Lane<crate::Copy, D>,
+    pub copies: Lane<Copies, D>,
 }
 
 impl<D: Device> Lanes<D> {
@@ -30,8 +33,13 @@ impl<D: Device> Lanes<D> {
             schedule: Lane::new(device),
             plan: Lane::new(device),
             forward: Lane::new(device),
-            copy: Lane::new(device),
+            copies: Lane::new(device),
         }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        self.forward.device()
     }
 }
 
@@ -45,18 +53,31 @@ impl<R: Role, D: Device> Lane<R, D> {
         &self.device
     }
 
-    /// Queues `job`, named `what` in traces, with the memory that `arguments` view.
+    /// Queues `job`, named `what` in traces, with the memory that `arguments` view. The job sees
+    /// a slice for each view and `&mut` for each [`crate::Local`], in the arguments' shape.
+    ///
+    /// # Panics
+    /// When an argument belongs to another device, or a view's range does not lie within its
+    /// buffer.
     pub fn launch<A: Arguments<R, D>>(
         &self,
         what: &'static str,
         arguments: A,
-        job: impl FnOnce(&mut A::Resolved) + Send + 'static,
+        job: impl for<'j> FnOnce(<A::Held as Held>::Seen<'j>) + Send + 'static,
     ) {
         let mut touches = Vec::new();
         arguments.touches(&self.device, &mut touches);
-        let mut resolved = arguments.resolve(&self.device);
-        // The job borrows what it is given, so that it cannot carry it off.
-        self.device.launch(R::LANE, what, touches, Box::new(move || job(&mut resolved)));
+        let mut held = arguments.hold();
+        self.device.launch(
+            R::LANE,
+            what,
+            touches,
+            Box::new(move || {
+                // SAFETY: this is a job of lane `R` of the device that `touches` found the
+                // arguments to belong to.
+                job(unsafe { held.lend() });
+            }),
+        );
     }
 
     /// An event after everything launched so far.
@@ -65,114 +86,220 @@ impl<R: Role, D: Device> Lane<R, D> {
     }
 
     /// Runs nothing launched from now on before `event`.
+    ///
+    /// # Panics
+    /// When the event belongs to another device.
     pub fn wait(&self, event: &D::Event) {
         self.device.wait(R::LANE, event);
     }
 }
 
-/// What a job of lane `R` is given: a view, or a tuple of them.
-pub trait Arguments<R: Role, D: Device> {
-    /// What the job sees.
-    type Resolved: Send + 'static;
+/// Only this crate says what a job can be given: an argument that could be kept past its guard
+/// would undo what guards promise.
+pub(crate) mod sealed {
+    /// See the module.
+    pub trait Sealed {}
+}
+
+/// What a job of lane `R` is given: a view, a [`crate::Local::on`], a vector or an option of
+/// them, or a tuple.
+pub trait Arguments<R: Role, D: Device>: sealed::Sealed {
+    /// What the job holds until it runs.
+    type Held: Held;
 
     /// Appends what the job touches.
+    ///
+    /// # Panics
+    /// When something lies on another device, or outside its buffer.
     fn touches(&self, device: &D, touches: &mut Vec<Touch>);
 
-    /// What the job sees, as it may be sent to the lane.
-    fn resolve(self, device: &D) -> Self::Resolved;
+    /// What the job holds.
+    fn hold(self) -> Self::Held;
+}
+
+/// What a job holds of its arguments. It reaches nothing by itself.
+pub trait Held: sealed::Sealed + Send + 'static {
+    /// What the job sees while it runs.
+    type Seen<'j>;
+
+    /// What the job sees.
+    ///
+    /// # Safety
+    /// Called inside a job of the lane and device of the arguments that this came from, launched
+    /// while their guards lived; at most one such job runs at a time.
+    unsafe fn lend(&mut self) -> Self::Seen<'_>;
 }
 
 /// Elements that a job of lane `R` reads. Borrowed from a guard.
 pub struct View<'g, T: Element, R: Role, D: Device> {
-    memory: &'g D::Memory<T>,
+    memory: &'g Memory<T, D>,
     range: Range<usize>,
     role: PhantomData<R>,
 }
 
 /// Elements that a job of lane `R` writes. Borrowed from a guard.
 pub struct ViewMut<'g, T: Element, R: Role, D: Device> {
-    memory: &'g D::Memory<T>,
+    memory: &'g Memory<T, D>,
     range: Range<usize>,
     role: PhantomData<R>,
 }
 
+/// What a job holds of a [`View`].
+pub struct HeldView<T: Element, D: Device> {
+    memory: Memory<T, D>,
+    range: Range<usize>,
+}
+
+/// What a job holds of a [`ViewMut`].
+pub struct HeldViewMut<T: Element, D: Device> {
+    memory: Memory<T, D>,
+    range: Range<usize>,
+}
+
 impl<'g, T: Element, R: Role, D: Device> View<'g, T, R, D> {
-    pub(crate) fn new(memory: &'g D::Memory<T>, range: Range<usize>) -> Self {
+    /// The caller's guard made lane `R` wait for the last write, and records read-done later.
+    pub(crate) fn new(memory: &'g Memory<T, D>, range: Range<usize>) -> Self {
         View { memory, range, role: PhantomData }
     }
 }
 
 impl<'g, T: Element, R: Role, D: Device> ViewMut<'g, T, R, D> {
-    pub(crate) fn new(memory: &'g D::Memory<T>, range: Range<usize>) -> Self {
+    /// The caller's guard made lane `R` wait for every read-done, and publishes the write later.
+    pub(crate) fn new(memory: &'g Memory<T, D>, range: Range<usize>) -> Self {
         ViewMut { memory, range, role: PhantomData }
     }
 }
 
 fn touch<T: Element, D: Device>(
     device: &D,
-    memory: &D::Memory<T>,
+    memory: &Memory<T, D>,
     access: Access,
     range: &Range<usize>,
 ) -> Touch {
-    let (buffer, len) = device.describe(memory);
-    assert!(range.end <= len, "a view of {range:?} of a buffer of {len} elements");
-    Touch { buffer, access, range: range.clone() }
+    let buffer = D::Space::buffer(memory);
+    same_device(device.id(), &buffer.device);
+    assert!(
+        range.start <= range.end && range.end <= buffer.len,
+        "a view of {range:?} of a buffer of {} elements",
+        buffer.len
+    );
+    Touch { buffer: buffer.id, access, range: range.clone() }
 }
 
+impl<T: Element, R: Role, D: Device> sealed::Sealed for View<'_, T, R, D> {}
 impl<T: Element, R: Role, D: Device> Arguments<R, D> for View<'_, T, R, D> {
-    type Resolved = D::Ref<T>;
+    type Held = HeldView<T, D>;
 
     fn touches(&self, device: &D, touches: &mut Vec<Touch>) {
         touches.push(touch(device, self.memory, Access::Read, &self.range));
     }
 
-    fn resolve(self, device: &D) -> D::Ref<T> {
-        // SAFETY: the view is consumed by `Lane::launch`, which runs it in a job of lane `R`. Its
-        // guard made the lane wait for the last write and will record read-done after the job;
-        // the next write waits for that.
-        unsafe { device.reader(self.memory, self.range) }
+    fn hold(self) -> HeldView<T, D> {
+        HeldView { memory: self.memory.clone(), range: self.range }
     }
 }
 
+impl<T: Element, D: Device> sealed::Sealed for HeldView<T, D> {}
+impl<T: Element, D: Device> Held for HeldView<T, D> {
+    type Seen<'j> = <D::Space as Space>::Slice<'j, T>;
+
+    unsafe fn lend(&mut self) -> Self::Seen<'_> {
+        // SAFETY: the guard made the lane wait for the last write before this job, and recorded
+        // read-done after it, which the next write waits for. Within the job, an overlapping
+        // `ViewMut` cannot exist: its guard excludes this one's.
+        unsafe { D::Space::slice(&self.memory, self.range.clone()) }
+    }
+}
+
+impl<T: Element, R: Role, D: Device> sealed::Sealed for ViewMut<'_, T, R, D> {}
 impl<T: Element, R: Role, D: Device> Arguments<R, D> for ViewMut<'_, T, R, D> {
-    type Resolved = D::Mut<T>;
+    type Held = HeldViewMut<T, D>;
 
     fn touches(&self, device: &D, touches: &mut Vec<Touch>) {
         touches.push(touch(device, self.memory, Access::Write, &self.range));
     }
 
-    fn resolve(self, device: &D) -> D::Mut<T> {
-        // SAFETY: the view is consumed by `Lane::launch`, which runs it in a job of lane `R`. Its
-        // guard made the lane wait for every lane's read-done, and records the write that every
-        // later reader waits for; jobs of one lane run one at a time.
-        unsafe { device.writer(self.memory, self.range) }
+    fn hold(self) -> HeldViewMut<T, D> {
+        HeldViewMut { memory: self.memory.clone(), range: self.range }
     }
 }
 
+impl<T: Element, D: Device> sealed::Sealed for HeldViewMut<T, D> {}
+impl<T: Element, D: Device> Held for HeldViewMut<T, D> {
+    type Seen<'j> = <D::Space as Space>::SliceMut<'j, T>;
+
+    unsafe fn lend(&mut self) -> Self::Seen<'_> {
+        // SAFETY: the guard made the lane wait for every read-done before this job, and publishes
+        // the write after it, which every later reader waits for; other writes are on this lane.
+        // Within the job there is no second view: this one borrowed the guard exclusively.
+        unsafe { D::Space::slice_mut(&self.memory, self.range.clone()) }
+    }
+}
+
+impl sealed::Sealed for () {}
 impl<R: Role, D: Device> Arguments<R, D> for () {
-    type Resolved = ();
+    type Held = ();
 
     fn touches(&self, _: &D, _: &mut Vec<Touch>) {}
 
-    fn resolve(self, _: &D) {}
+    fn hold(self) {}
+}
+impl Held for () {
+    type Seen<'j> = ();
+
+    unsafe fn lend(&mut self) {}
 }
 
+impl<A: sealed::Sealed> sealed::Sealed for Vec<A> {}
 impl<R: Role, D: Device, A: Arguments<R, D>> Arguments<R, D> for Vec<A> {
-    type Resolved = Vec<A::Resolved>;
+    type Held = Vec<A::Held>;
 
     fn touches(&self, device: &D, touches: &mut Vec<Touch>) {
         self.iter().for_each(|argument| argument.touches(device, touches));
     }
 
-    fn resolve(self, device: &D) -> Self::Resolved {
-        self.into_iter().map(|argument| argument.resolve(device)).collect()
+    fn hold(self) -> Self::Held {
+        self.into_iter().map(Arguments::hold).collect()
+    }
+}
+impl<H: Held> Held for Vec<H> {
+    type Seen<'j> = Vec<H::Seen<'j>>;
+
+    unsafe fn lend(&mut self) -> Self::Seen<'_> {
+        // SAFETY: the caller's promise, passed on to each.
+        self.iter_mut().map(|held| unsafe { held.lend() }).collect()
+    }
+}
+
+impl<A: sealed::Sealed> sealed::Sealed for Option<A> {}
+impl<R: Role, D: Device, A: Arguments<R, D>> Arguments<R, D> for Option<A> {
+    type Held = Option<A::Held>;
+
+    fn touches(&self, device: &D, touches: &mut Vec<Touch>) {
+        self.iter().for_each(|argument| argument.touches(device, touches));
+    }
+
+    fn hold(self) -> Self::Held {
+        self.map(Arguments::hold)
+    }
+}
+impl<H: Held> Held for Option<H> {
+    type Seen<'j> = Option<H::Seen<'j>>;
+
+    unsafe fn lend(&mut self) -> Self::Seen<'_> {
+        // SAFETY: the caller's promise, passed on.
+        self.as_mut().map(|held| unsafe { held.lend() })
     }
 }
 
 macro_rules! tuples {
     ($($($name:ident)*;)*) => {$(
-        impl<Rl: Role, Dv: Device, $($name: Arguments<Rl, Dv>),*> Arguments<Rl, Dv> for ($($name,)*) {
-            type Resolved = ($($name::Resolved,)*);
+        impl<$($name: sealed::Sealed),*> sealed::Sealed for ($($name,)*) {}
+
+        impl<Rl: Role, Dv: Device, $($name: Arguments<Rl, Dv>),*> Arguments<Rl, Dv>
+            for ($($name,)*)
+        {
+            type Held = ($($name::Held,)*);
 
             #[allow(non_snake_case)] // the type parameters name the entries
             fn touches(&self, device: &Dv, touches: &mut Vec<Touch>) {
@@ -181,9 +308,20 @@ macro_rules! tuples {
             }
 
             #[allow(non_snake_case)] // the type parameters name the entries
-            fn resolve(self, device: &Dv) -> Self::Resolved {
+            fn hold(self) -> Self::Held {
                 let ($($name,)*) = self;
-                ($($name.resolve(device),)*)
+                ($($name.hold(),)*)
+            }
+        }
+
+        impl<$($name: Held),*> Held for ($($name,)*) {
+            type Seen<'j> = ($($name::Seen<'j>,)*);
+
+            #[allow(non_snake_case)] // the type parameters name the entries
+            unsafe fn lend(&mut self) -> Self::Seen<'_> {
+                let ($($name,)*) = self;
+                // SAFETY: the caller's promise, passed on to each.
+                unsafe { ($($name.lend(),)*) }
             }
         }
     )*};
@@ -193,7 +331,9 @@ tuples! {
     A;
     A B;
     A B C;
-    A B C E;
-    A B C E F;
-    A B C E F G;
+    A B C D;
+    A B C D E;
+    A B C D E F;
+    A B C D E F G;
+    A B C D E F G H;
 }

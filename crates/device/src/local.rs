@@ -1,30 +1,47 @@
 //! State that belongs to one lane alone: model weights, KV pools, workspaces.
 
-use crate::device::{Device, Role, Touch};
-use crate::lane::{Arguments, Lane};
+use crate::device::{Access, Buffer, Device, Role, Touch, same_device};
+use crate::lane::{Arguments, Held, Lane, sealed};
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// A value that only jobs of lane `R` can reach, one at a time.
+/// A value that only jobs of one lane can reach, one at a time. The host cannot.
 ///
-/// ```compile_fail
-/// use device::{Forward, Lanes, Local, Sim};
+/// ```
+/// use device::{Lanes, Local, Sim};
 /// let sim = Sim::new(1);
 /// let lanes = Lanes::new(&sim);
-/// let mut state: Local<u32, Forward> = Local::new(0);
-/// lanes.plan.launch("elsewhere", state.on(), |s| **s += 1);
+/// let mut steps = Local::new(&lanes.forward, "steps", 0u32);
+/// lanes.forward.launch("step", steps.on(), |steps| *steps += 1);
+/// ```
+/// Another lane cannot have it:
+/// ```compile_fail,E0271
+/// use device::{Lanes, Local, Sim};
+/// let sim = Sim::new(1);
+/// let lanes = Lanes::new(&sim);
+/// let mut steps = Local::new(&lanes.forward, "steps", 0u32);
+/// lanes.plan.launch("step", steps.on(), |steps| *steps += 1);
+/// ```
+/// Nor can a job have it twice:
+/// ```compile_fail,E0499
+/// use device::{Lanes, Local, Sim};
+/// let sim = Sim::new(1);
+/// let lanes = Lanes::new(&sim);
+/// let mut steps = Local::new(&lanes.forward, "steps", 0u32);
+/// lanes.forward.launch("step", (steps.on(), steps.on()), |(a, b)| *a += *b);
 /// ```
 pub struct Local<S, R: Role> {
+    buffer: Buffer,
     state: Arc<Confined<S>>,
     role: PhantomData<R>,
 }
 
 struct Confined<S>(UnsafeCell<S>);
 
-// SAFETY: the cell is reached only through `LocalMut`, which exists only inside jobs of one lane,
-// and a lane runs one job at a time. The last handle, perhaps on another thread, drops the state.
+// SAFETY: the cell is reached only through `Held::lend`, inside jobs of one lane of one device,
+// which run one at a time, each seeing what the one before did. The last handle, perhaps on
+// another thread, drops the state, for which `Send` suffices.
 unsafe impl<S: Send> Sync for Confined<S> {}
 
 /// The argument that lets one job at the state.
@@ -32,15 +49,14 @@ pub struct LocalView<'l, S, R: Role> {
     of: &'l mut Local<S, R>,
 }
 
-/// The state, inside a job.
-pub struct LocalMut<S> {
-    state: Arc<Confined<S>>,
-}
+/// What a job holds of a [`Local`].
+pub struct HeldLocal<S>(Arc<Confined<S>>);
 
 impl<S: Send + 'static, R: Role> Local<S, R> {
-    /// A state for lane `R`.
-    pub fn new(state: S) -> Local<S, R> {
-        Local { state: Arc::new(Confined(UnsafeCell::new(state))), role: PhantomData }
+    /// A state for `lane`, named `label` in checks and traces.
+    pub fn new<D: Device>(lane: &Lane<R, D>, label: &'static str, state: S) -> Local<S, R> {
+        let buffer = lane.device().register(label, 1);
+        Local { buffer, state: Arc::new(Confined(UnsafeCell::new(state))), role: PhantomData }
     }
 
     /// The argument for one job. Borrowed exclusively: a job cannot be given the state twice.
@@ -49,40 +65,28 @@ impl<S: Send + 'static, R: Role> Local<S, R> {
     }
 }
 
+impl<S, R: Role> sealed::Sealed for LocalView<'_, S, R> {}
 impl<S: Send + 'static, R: Role, D: Device> Arguments<R, D> for LocalView<'_, S, R> {
-    type Resolved = LocalMut<S>;
+    type Held = HeldLocal<S>;
 
-    fn touches(&self, _: &D, _: &mut Vec<Touch>) {}
+    fn touches(&self, device: &D, touches: &mut Vec<Touch>) {
+        let buffer = &self.of.buffer;
+        same_device(device.id(), &buffer.device);
+        touches.push(Touch { buffer: buffer.id, access: Access::Write, range: 0..buffer.len });
+    }
 
-    fn resolve(self, _: &D) -> LocalMut<S> {
-        LocalMut { state: self.of.state.clone() }
+    fn hold(self) -> HeldLocal<S> {
+        HeldLocal(self.of.state.clone())
     }
 }
 
-impl<S> Deref for LocalMut<S> {
-    type Target = S;
+impl<S> sealed::Sealed for HeldLocal<S> {}
+impl<S: Send + 'static> Held for HeldLocal<S> {
+    type Seen<'j> = &'j mut S;
 
-    fn deref(&self) -> &S {
-        // SAFETY: only jobs of one lane hold a `LocalMut`, one each, and they do not overlap.
-        unsafe { &*self.state.0.get() }
-    }
-}
-
-impl<S> DerefMut for LocalMut<S> {
-    fn deref_mut(&mut self) -> &mut S {
-        // SAFETY: as above.
-        unsafe { &mut *self.state.0.get() }
-    }
-}
-
-impl<R: Role, D: Device> Lane<R, D> {
-    /// Runs `job` on the lane's own `state`.
-    pub fn launch_on<S: Send + 'static>(
-        &self,
-        what: &'static str,
-        state: &mut Local<S, R>,
-        job: impl FnOnce(&mut S) + Send + 'static,
-    ) {
-        self.launch(what, state.on(), move |state| job(state));
+    unsafe fn lend(&mut self) -> &mut S {
+        // SAFETY: by the caller's promise this is a job of the state's own lane and device; they
+        // run one at a time, and within the job there is no second handle.
+        unsafe { &mut *self.0.0.get() }
     }
 }

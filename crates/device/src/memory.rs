@@ -1,112 +1,102 @@
-//! Host memory that jobs of several lanes reach through raw ranges. Shared by the devices whose
-//! jobs are closures on the host.
+//! Host memory that jobs of several lanes reach through ranges, for the devices whose jobs are
+//! closures on the host.
 
-use crate::device::{BufferId, Element};
+use crate::device::{Access, Buffer, Device, DeviceId, Element, Space, Touch, same_device};
 use std::cell::UnsafeCell;
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
-/// Elements that outlive every job that touches them: each holds a handle.
+/// The host's own memory: jobs see plain slices.
+pub enum Host {}
+
+/// A device whose jobs see host memory: what code generic over such devices asks for.
+pub trait HostDevice: Device<Space = Host> {}
+impl<D: Device<Space = Host>> HostDevice for D {}
+
+/// Elements that outlive every job that touches them: each job holds a handle.
 pub struct HostMemory<T> {
-    pub(crate) id: BufferId,
+    buffer: Buffer,
     elements: Arc<Elements<T>>,
 }
 
 struct Elements<T>(Box<[UnsafeCell<T>]>);
 
-// SAFETY: elements are reached only through `HostRef`, `HostMut` and `host`, whose makers promise
-// that conflicting accesses are ordered by events.
+// SAFETY: elements are reached only through `slice`, `slice_mut`, `store` and `load`, whose
+// callers promise that conflicting accesses do not overlap in time.
 unsafe impl<T: Send + Sync> Sync for Elements<T> {}
 
 impl<T> Clone for HostMemory<T> {
     fn clone(&self) -> Self {
-        HostMemory { id: self.id, elements: self.elements.clone() }
+        HostMemory { buffer: self.buffer.clone(), elements: self.elements.clone() }
     }
 }
 
 impl<T: Element> HostMemory<T> {
-    pub(crate) fn new(id: BufferId, len: usize) -> HostMemory<T> {
-        let elements = (0..len).map(|_| UnsafeCell::new(T::default())).collect();
-        HostMemory { id, elements: Arc::new(Elements(elements)) }
+    pub(crate) fn new(buffer: Buffer) -> HostMemory<T> {
+        let elements = (0..buffer.len).map(|_| UnsafeCell::new(T::default())).collect();
+        HostMemory { buffer, elements: Arc::new(Elements(elements)) }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.elements.0.len()
+    /// The host's access to the first `len` elements.
+    ///
+    /// # Panics
+    /// When the memory is not of `device`.
+    pub(crate) fn touch(&self, device: &DeviceId, access: Access, len: usize) -> Touch {
+        same_device(device, &self.buffer.device);
+        Touch { buffer: self.buffer.id, access, range: 0..len }
     }
 
+    /// The first element of `range`, which lies within the buffer.
     fn start(&self, range: &Range<usize>) -> *mut T {
+        let cells = &self.elements.0;
         assert!(
-            range.start <= range.end && range.end <= self.len(),
+            range.start <= range.end && range.end <= cells.len(),
             "{range:?} lies outside a buffer of {} elements",
-            self.len()
+            cells.len()
         );
-        UnsafeCell::raw_get(self.elements.0.as_ptr().wrapping_add(range.start))
+        UnsafeCell::raw_get(cells[range.clone()].as_ptr())
     }
 
     /// # Safety
-    /// Nothing that conflicts may reach the range while the result lives.
-    pub(crate) unsafe fn slice(&self, range: Range<usize>) -> &mut [T] {
-        let start = self.start(&range);
-        // SAFETY: in bounds (checked by `start`), initialised, and the caller's promise.
+    /// As [`crate::device::Device::store`].
+    pub(crate) unsafe fn store(&self, data: &[T]) {
+        let start = self.start(&(0..data.len()));
+        // SAFETY: in bounds (checked by `start`), elements are plain data, and by the caller's
+        // promise nothing else touches them now. `data` is borrowed from elsewhere: no safe code
+        // holds a slice of this memory outside a job.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), start, data.len()) }
+    }
+
+    /// # Safety
+    /// As [`crate::device::Device::load`].
+    pub(crate) unsafe fn load(&self, len: usize) -> Vec<T> {
+        // SAFETY: the caller's promise: nothing writes these elements now.
+        unsafe { Host::slice(self, 0..len) }.to_vec()
+    }
+}
+
+// SAFETY: the elements lie in one allocation that the handles share and never replace; the buffer
+// is a field that nothing changes.
+unsafe impl Space for Host {
+    type Memory<T: Element> = HostMemory<T>;
+    type Slice<'j, T: Element> = &'j [T];
+    type SliceMut<'j, T: Element> = &'j mut [T];
+
+    fn buffer<T: Element>(memory: &HostMemory<T>) -> &Buffer {
+        &memory.buffer
+    }
+
+    unsafe fn slice<T: Element>(memory: &HostMemory<T>, range: Range<usize>) -> &[T] {
+        let start = memory.start(&range);
+        // SAFETY: in bounds (checked by `start`) and initialised; nothing writes the elements
+        // while the result lives, by the caller's promise.
+        unsafe { std::slice::from_raw_parts(start, range.len()) }
+    }
+
+    unsafe fn slice_mut<T: Element>(memory: &HostMemory<T>, range: Range<usize>) -> &mut [T] {
+        let start = memory.start(&range);
+        // SAFETY: in bounds (checked by `start`) and initialised; nothing else reaches the
+        // elements while the result lives, by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(start, range.len()) }
-    }
-}
-
-/// A range as a job reads it.
-pub struct HostRef<T> {
-    memory: HostMemory<T>,
-    range: Range<usize>,
-}
-
-/// A range as a job writes it.
-pub struct HostMut<T> {
-    memory: HostMemory<T>,
-    range: Range<usize>,
-}
-
-// SAFETY: the makers of these promise that they are used only inside jobs which events order
-// against every conflicting job; sending them to the lane's thread is their purpose.
-unsafe impl<T: Send + Sync> Send for HostRef<T> {}
-// SAFETY: as above.
-unsafe impl<T: Send + Sync> Send for HostMut<T> {}
-
-impl<T: Element> HostRef<T> {
-    /// # Safety
-    /// As [`crate::device::Device::reader`].
-    pub(crate) unsafe fn new(memory: &HostMemory<T>, range: Range<usize>) -> HostRef<T> {
-        HostRef { memory: memory.clone(), range }
-    }
-}
-
-impl<T: Element> HostMut<T> {
-    /// # Safety
-    /// As [`crate::device::Device::writer`].
-    pub(crate) unsafe fn new(memory: &HostMemory<T>, range: Range<usize>) -> HostMut<T> {
-        HostMut { memory: memory.clone(), range }
-    }
-}
-
-impl<T: Element> Deref for HostRef<T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        // SAFETY: the maker's promise: no conflicting job runs at the same time.
-        unsafe { self.memory.slice(self.range.clone()) }
-    }
-}
-
-impl<T: Element> Deref for HostMut<T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        // SAFETY: the maker's promise: no other job touches the range at the same time.
-        unsafe { self.memory.slice(self.range.clone()) }
-    }
-}
-
-impl<T: Element> DerefMut for HostMut<T> {
-    fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: the maker's promise, and `self` is borrowed exclusively.
-        unsafe { self.memory.slice(self.range.clone()) }
     }
 }

@@ -1,320 +1,406 @@
 //! The simulated device: lanes are queues drained in an order drawn from a seed, so that every
-//! order the events allow can happen. Vector clocks (Fidge 1988, Mattern 1989) tell which accesses
-//! nothing orders.
+//! order the events allow can happen, and vector clocks tell which accesses nothing orders.
+//!
+//! Each seed also draws a temper: how much the device runs while the host goes on, and how fast
+//! each lane is. So some seeds leave a lane far behind and others keep all of them close.
+//!
+//! Jobs never run two at once, on whatever thread the host calls, so a wrong fence makes a race
+//! that is reported and a value that is wrong, never undefined behaviour.
 
 use crate::device::{
-    Access, BufferId, Device, DeviceLost, Element, Job, LANES, LaneId, Touch,
+    Access, Buffer, BufferId, Device, DeviceId, DeviceLost, Element, Job, LANES, LaneId, Reason,
+    Touch, Usage, message, same_device,
 };
-use crate::memory::{HostMemory, HostMut, HostRef};
+use crate::memory::{Host, HostMemory};
+use crate::order::{Actor, Clock, Order, Race};
+use crate::record::Recorder;
+use crate::shared::ReadDone;
 use std::collections::VecDeque;
-use std::fmt;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::ThreadId;
 
-/// Clock entries: the lanes, then the host.
-const ACTORS: usize = LANES + 1;
-const HOST: usize = LANES;
-
-type Clock = [u32; ACTORS];
+/// What a simulated device is made with.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SimOptions {
+    /// Draws the order of the lanes.
+    pub seed: u64,
+    /// How its shared buffers remember that they were read.
+    pub read_done: ReadDone,
+    /// Entries of its recorder; none is kept when 0.
+    pub record: usize,
+}
 
 /// A simulated device.
 #[derive(Clone)]
 pub struct Sim {
-    state: Arc<Mutex<State>>,
+    inner: Arc<Inner>,
 }
 
-/// A point in a lane's queue: the lane's clock once it was reached.
+struct Inner {
+    id: DeviceId,
+    read_done: ReadDone,
+    recorder: Option<Recorder>,
+    state: Mutex<State>,
+    /// A job ended.
+    idle: Condvar,
+}
+
+/// A point in a lane's queue.
 #[derive(Clone)]
-pub struct SimEvent(Arc<OnceLock<Clock>>);
+pub struct SimEvent {
+    device: DeviceId,
+    id: u64,
+    /// The lane's clock, once the point was reached.
+    reached: Arc<OnceLock<Clock>>,
+}
 
 struct State {
     queues: [VecDeque<Op>; LANES],
-    clocks: [Clock; ACTORS],
-    buffers: Vec<Buffer>,
-    races: Vec<Race>,
-    random: u64,
-    lost: bool,
+    order: Order,
+    buffers: u32,
+    events: u64,
+    random: Random,
+    temper: Temper,
+    /// The thread on which a job runs now.
+    running: Option<ThreadId>,
+    lost: Option<DeviceLost>,
+    usage: Usage,
 }
 
 enum Op {
     Record(SimEvent),
     Wait(SimEvent),
-    /// A job, and the host's clock when it was launched.
-    Job { what: &'static str, touches: Vec<Touch>, launched: Clock, job: Job },
+    Job { what: &'static str, touches: Vec<Touch>, launched: Clock, launch: u64, job: Job },
 }
 
-struct Buffer {
-    label: &'static str,
-    cells: Vec<Cell>,
+/// What one call of [`Sim::step`] did.
+enum Step {
+    Ran,
+    /// A job runs already.
+    Busy,
+    /// Every lane is empty or waits.
+    Stuck,
 }
 
-/// Who last wrote and read an element, and when by their own clocks.
-#[derive(Clone, Copy, Default)]
-struct Cell {
-    wrote: Option<Stamp>,
-    read: [Option<Stamp>; ACTORS],
+/// How a seed's device behaves.
+struct Temper {
+    /// Operations that run at most while the host calls once.
+    drift: u64,
+    /// How often each lane is drawn, against the others.
+    speed: [u64; LANES],
 }
 
-#[derive(Clone, Copy)]
-struct Stamp {
-    actor: u8,
-    time: u32,
-    what: &'static str,
-}
+/// SplitMix64 (Steele, Lea and Flood 2014).
+struct Random(u64);
 
-/// Two accesses to one element that nothing orders, at least one of them a write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Race {
-    /// The buffer's label.
-    pub buffer: &'static str,
-    /// The element.
-    pub element: usize,
-    /// Lane, job and access that ran first.
-    pub first: (&'static str, &'static str, Access),
-    /// Lane, job and access that ran second.
-    pub second: (&'static str, &'static str, Access),
-}
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
 
-impl fmt::Display for Race {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let side = |(lane, what, access): (&str, &str, Access)| {
-            format!("{} in `{what}` on {lane}", if access == Access::Read { "read" } else { "write" })
-        };
-        let (first, second) = (side(self.first), side(self.second));
-        write!(f, "{}[{}]: {first} and {second} are unordered", self.buffer, self.element)
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
     }
 }
 
-fn actor(index: u8) -> &'static str {
-    LaneId::ALL.get(usize::from(index)).map_or("host", |lane| lane.name())
-}
-
-fn join(into: &mut Clock, from: &Clock) {
-    for (a, b) in into.iter_mut().zip(from) {
-        *a = (*a).max(*b);
+impl Temper {
+    fn draw(random: &mut Random) -> Temper {
+        let drift = [0, 1, 3, 8][random.below(4) as usize];
+        let speed = std::array::from_fn(|_| [1, 4, 16][random.below(3) as usize]);
+        Temper { drift, speed }
     }
 }
 
 impl Sim {
     /// A device whose lanes run in the order that `seed` draws.
     pub fn new(seed: u64) -> Sim {
+        Sim::with(SimOptions { seed, ..SimOptions::default() })
+    }
+
+    /// A device as `options` say.
+    pub fn with(options: SimOptions) -> Sim {
+        let mut random = Random(options.seed);
+        let temper = Temper::draw(&mut random);
         let state = State {
             queues: Default::default(),
-            clocks: [[0; ACTORS]; ACTORS],
-            buffers: Vec::new(),
-            races: Vec::new(),
-            random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
-            lost: false,
+            order: Order::default(),
+            buffers: 0,
+            events: 0,
+            random,
+            temper,
+            running: None,
+            lost: None,
+            usage: Usage::default(),
         };
-        Sim { state: Arc::new(Mutex::new(state)) }
+        let inner = Inner {
+            id: DeviceId::default(),
+            read_done: options.read_done,
+            recorder: (options.record > 0).then(|| Recorder::new(options.record)),
+            state: Mutex::new(state),
+            idle: Condvar::new(),
+        };
+        Sim { inner: Arc::new(inner) }
     }
 
-    /// The unordered accesses found so far.
+    /// The unordered accesses found so far, at most 100.
     pub fn races(&self) -> Vec<Race> {
-        self.lock().races.clone()
+        self.lock().order.races().to_vec()
     }
 
-    /// Runs everything that is queued.
+    /// Runs everything that is queued. A lost device has nothing queued.
     ///
     /// # Panics
-    /// When a lane waits for an event that nothing will record.
+    /// When a job calls it.
     pub fn drain(&self) {
-        while self.step() {}
-        let stuck = self.lock().queues.iter().any(|queue| !queue.is_empty());
-        assert!(!stuck, "a lane waits for an event that is never recorded");
+        while self.advance() {}
+        let empty = self.lock().queues.iter().all(VecDeque::is_empty);
+        assert!(empty, "a lane waits for an event that nothing will record");
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs one operation of a lane drawn at random; false when none can run.
-    fn step(&self) -> bool {
-        let Some((lane, op)) = self.lock().draw() else { return false };
-        match op {
-            Op::Record(event) => {
-                let clock = self.lock().clocks[lane];
-                event.0.set(clock).expect("an event is recorded once");
-            }
-            Op::Wait(event) => {
-                let clock = event.0.get().expect("only reached waits are drawn");
-                join(&mut self.lock().clocks[lane], clock);
-            }
-            Op::Job { what, touches, launched, job } => {
-                self.lock().enter(lane, what, &touches, &launched);
-                // The lock is free while the job runs.
-                if catch_unwind(AssertUnwindSafe(job)).is_err() {
-                    self.lock().lose();
+    /// Runs one operation, or waits until another thread has run one; false when none can run.
+    fn advance(&self) -> bool {
+        match self.step() {
+            Step::Ran => true,
+            Step::Stuck => false,
+            Step::Busy => {
+                let mut state = self.lock();
+                let me = std::thread::current().id();
+                assert!(state.running != Some(me), "a job must not wait for its own device");
+                while state.running.is_some() {
+                    state = self.inner.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
+                true
             }
         }
-        true
+    }
+
+    /// Runs one operation of a lane drawn at random.
+    fn step(&self) -> Step {
+        let mut state = self.lock();
+        if state.running.is_some() {
+            return Step::Busy;
+        }
+        let Some((lane, op)) = state.draw() else { return Step::Stuck };
+        let (actor, recorder) = (Actor::Lane(lane), self.recorder());
+        match op {
+            Op::Record(event) => {
+                let clock = state.order.clock(actor);
+                event.reached.set(clock).expect("an event is recorded once");
+                recorder.inspect(|recorder| recorder.recorded(lane, event.id));
+            }
+            Op::Wait(event) => {
+                let clock = event.reached.get().expect("only reached waits are drawn");
+                state.order.after(actor, clock);
+                recorder.inspect(|recorder| recorder.waited(lane, event.id, recorder.now()));
+            }
+            Op::Job { what, touches, launched, launch, job } => {
+                state.order.after(actor, &launched);
+                state.order.act(actor, what, &touches);
+                state.running = Some(std::thread::current().id());
+                drop(state);
+                let start = recorder.map(Recorder::now);
+                let outcome = catch_unwind(AssertUnwindSafe(job));
+                if let (Some(recorder), Some(start)) = (recorder, start) {
+                    recorder.ran(lane, what, touches, launch, start);
+                }
+                self.end(lane, what, outcome);
+            }
+        }
+        Step::Ran
+    }
+
+    /// A job ended: the next may run, unless it panicked.
+    fn end(&self, lane: LaneId, job: &'static str, outcome: std::thread::Result<()>) {
+        let mut state = self.lock();
+        state.running = None;
+        let mut dropped = Default::default();
+        if let Err(payload) = &outcome {
+            state.lost = Some(DeviceLost { lane, job, message: message(&**payload) });
+            dropped = std::mem::take(&mut state.queues);
+        }
+        drop(state);
+        self.inner.idle.notify_all();
+        // Outside the lock: what the jobs own may call the device when it is dropped.
+        drop::<[VecDeque<Op>; LANES]>(dropped);
     }
 
     /// The host called: the device may run a little in the meantime, or not.
     fn drift(&self) {
-        let steps = self.lock().next() % 4;
+        let steps = {
+            let mut state = self.lock();
+            let most = state.temper.drift;
+            state.random.below(most + 1)
+        };
         for _ in 0..steps {
-            self.step();
+            if !matches!(self.step(), Step::Ran) {
+                break;
+            }
         }
     }
 
-    fn queue(&self, lane: LaneId, op: impl FnOnce(&State) -> Op) {
+    fn queue(&self, lane: LaneId, op: impl FnOnce(&mut State) -> Op) {
         let mut state = self.lock();
-        if state.lost {
-            return;
+        if state.lost.is_none() {
+            let op = op(&mut state);
+            state.queues[lane.index()].push_back(op);
         }
-        let op = op(&state);
-        state.queues[lane.index()].push_back(op);
         drop(state);
         self.drift();
+    }
+
+    fn host_acts(&self, what: &'static str, touch: Touch) {
+        let touches = [touch];
+        self.lock().order.act(Actor::Host, what, &touches);
+        let [touch] = touches;
+        self.recorder().inspect(|recorder| recorder.touched(what, touch));
+    }
+
+    /// Whether `event` is reached; the host then comes after it.
+    fn seen(&self, event: &SimEvent) -> bool {
+        same_device(&self.inner.id, &event.device);
+        let Some(clock) = event.reached.get() else { return false };
+        self.lock().order.after(Actor::Host, clock);
+        true
     }
 }
 
 impl State {
-    fn next(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random
-    }
-
-    fn draw(&mut self) -> Option<(usize, Op)> {
-        let ready = |queue: &VecDeque<Op>| match queue.front() {
-            None => false,
-            Some(Op::Wait(event)) => event.0.get().is_some(),
-            Some(_) => true,
+    /// Takes the next operation of a lane drawn among those that can go on, by their speeds.
+    fn draw(&mut self) -> Option<(LaneId, Op)> {
+        let ready = |lane: LaneId| match self.queues[lane.index()].front() {
+            None => 0,
+            Some(Op::Wait(event)) if event.reached.get().is_none() => 0,
+            Some(_) => self.temper.speed[lane.index()],
         };
-        let mut lanes = [0; LANES];
-        let mut count = 0;
-        for (lane, queue) in self.queues.iter().enumerate() {
-            if ready(queue) {
-                lanes[count] = lane;
-                count += 1;
-            }
-        }
-        if count == 0 {
+        let weights = LaneId::ALL.map(ready);
+        let total: u64 = weights.iter().sum();
+        if total == 0 {
             return None;
         }
-        let lane = lanes[(self.next() >> 11) as usize % count];
-        self.queues[lane].pop_front().map(|op| (lane, op))
-    }
-
-    /// Orders a job after its launch and checks what it touches.
-    fn enter(&mut self, lane: usize, what: &'static str, touches: &[Touch], launched: &Clock) {
-        join(&mut self.clocks[lane], launched);
-        self.clocks[lane][lane] += 1;
-        for touch in touches {
-            self.touch(lane, what, touch);
-        }
-    }
-
-    fn touch(&mut self, actor_index: usize, what: &'static str, touch: &Touch) {
-        let now = self.clocks[actor_index];
-        let stamp = Stamp { actor: actor_index as u8, time: now[actor_index], what };
-        let buffer = &mut self.buffers[touch.buffer.0 as usize];
-        let unordered = |earlier: &Stamp| now[usize::from(earlier.actor)] < earlier.time;
-        for element in touch.range.clone() {
-            let cell = &mut buffer.cells[element];
-            let mut report = |earlier: Stamp, access| {
-                self.races.push(Race {
-                    buffer: buffer.label,
-                    element,
-                    first: (actor(earlier.actor), earlier.what, access),
-                    second: (actor(stamp.actor), what, touch.access),
-                });
-            };
-            if let Some(earlier) = cell.wrote.filter(&unordered) {
-                report(earlier, Access::Write);
-            }
-            match touch.access {
-                Access::Read => cell.read[actor_index] = Some(stamp),
-                Access::Write => {
-                    for earlier in cell.read.iter().flatten().copied().filter(&unordered) {
-                        report(earlier, Access::Read);
-                    }
-                    cell.wrote = Some(stamp);
-                }
-            }
-        }
-    }
-
-    fn lose(&mut self) {
-        self.lost = true;
-        self.queues = Default::default();
+        let mut ticket = self.random.below(total);
+        let drawn = LaneId::ALL.into_iter().find(|lane| {
+            let weight = weights[lane.index()];
+            let found = ticket < weight;
+            ticket = ticket.saturating_sub(weight);
+            found
+        });
+        let lane = drawn.expect("a ticket lies below the sum of the weights");
+        self.queues[lane.index()].pop_front().map(|op| (lane, op))
     }
 }
 
-impl Device for Sim {
+// SAFETY: `step` takes operations from the front of each queue, runs none while `running` is set,
+// and so never two jobs at once, whatever `read_done` says; one mutex orders what they do. A
+// wait stays at the front until its event's clock is set, which a record does after everything
+// queued before it has run. Foreign events panic in `wait`, `reached` and `land`.
+unsafe impl Device for Sim {
     type Event = SimEvent;
-    type Memory<T: Element> = HostMemory<T>;
-    type Ref<T: Element> = HostRef<T>;
-    type Mut<T: Element> = HostMut<T>;
+    type Space = Host;
 
-    fn alloc<T: Element>(&self, label: &'static str, len: usize) -> HostMemory<T> {
-        let mut state = self.lock();
-        let id = BufferId(u32::try_from(state.buffers.len()).expect("few buffers"));
-        state.buffers.push(Buffer { label, cells: vec![Cell::default(); len] });
-        HostMemory::new(id, len)
+    fn id(&self) -> &DeviceId {
+        &self.inner.id
     }
 
-    fn describe<T: Element>(&self, memory: &HostMemory<T>) -> (BufferId, usize) {
-        (memory.id, memory.len())
+    fn register(&self, label: &'static str, len: usize) -> Buffer {
+        let mut state = self.lock();
+        let id = BufferId(state.buffers);
+        state.buffers += 1;
+        state.order.register(id, label);
+        self.recorder().inspect(|recorder| recorder.registered(id, label));
+        Buffer { device: self.inner.id.clone(), id, len }
+    }
+
+    fn alloc<T: Element>(&self, label: &'static str, len: usize) -> HostMemory<T> {
+        HostMemory::new(self.register(label, len))
     }
 
     fn launch(&self, lane: LaneId, what: &'static str, touches: Vec<Touch>, job: Job) {
-        self.queue(lane, |state| Op::Job { what, touches, launched: state.clocks[HOST], job });
+        self.queue(lane, |state| {
+            let launched = state.order.clock(Actor::Host);
+            let launch = self.recorder().map_or(0, |r| r.launched(lane, what, r.now()));
+            Op::Job { what, touches, launched, launch, job }
+        });
     }
 
     fn record(&self, lane: LaneId) -> SimEvent {
-        let event = SimEvent(Arc::default());
+        let id = {
+            let mut state = self.lock();
+            state.events += 1;
+            state.events
+        };
+        let event = SimEvent { device: self.inner.id.clone(), id, reached: Arc::default() };
         self.queue(lane, |_| Op::Record(event.clone()));
         event
     }
 
     fn wait(&self, lane: LaneId, event: &SimEvent) {
+        same_device(&self.inner.id, &event.device);
         self.queue(lane, |_| Op::Wait(event.clone()));
     }
 
     fn reached(&self, event: &SimEvent) -> bool {
-        let Some(clock) = event.0.get() else { return false };
-        join(&mut self.lock().clocks[HOST], clock);
-        true
+        self.drift();
+        let reached = self.seen(event);
+        if reached {
+            self.recorder().inspect(|recorder| recorder.host_saw(event.id));
+        }
+        reached
     }
 
-    /// # Panics
-    /// When nothing can run and the event is not reached: a deadlock.
-    fn land(&self, event: &SimEvent) -> Result<(), DeviceLost> {
-        while !self.reached(event) {
-            if self.lock().lost {
-                return Err(DeviceLost);
+    fn land(&self, event: &SimEvent, reason: Reason) -> Result<(), DeviceLost> {
+        let start = self.recorder().map(Recorder::now);
+        let mut blocked = 0;
+        while !self.seen(event) {
+            if let Some(lost) = self.lost() {
+                return Err(lost);
             }
-            assert!(self.step(), "deadlock: the event is never recorded");
+            blocked = 1;
+            // An event is queued before anything can wait for it, so a lane that is stuck here
+            // is a mistake of this file.
+            let ran = self.advance();
+            assert!(ran || self.lost().is_some(), "deadlock: no lane can reach the event");
+        }
+        self.lock().usage.waited(reason, blocked, std::time::Duration::ZERO);
+        if let (Some(recorder), Some(start)) = (self.recorder(), start) {
+            recorder.host_waited(event.id, reason, start);
         }
         Ok(())
     }
 
-    unsafe fn reader<T: Element>(&self, memory: &HostMemory<T>, range: Range<usize>) -> HostRef<T> {
-        // SAFETY: the caller's promise, passed on. Jobs of a simulated device never overlap.
-        unsafe { HostRef::new(memory, range) }
+    fn lost(&self) -> Option<DeviceLost> {
+        self.lock().lost.clone()
     }
 
-    unsafe fn writer<T: Element>(&self, memory: &HostMemory<T>, range: Range<usize>) -> HostMut<T> {
-        // SAFETY: the caller's promise, passed on. Jobs of a simulated device never overlap.
-        unsafe { HostMut::new(memory, range) }
+    fn usage(&self) -> Usage {
+        self.lock().usage
     }
 
-    unsafe fn host<'a, T: Element>(
-        &self,
-        memory: &'a HostMemory<T>,
-        access: Access,
-        range: Range<usize>,
-    ) -> &'a mut [T] {
-        let mut state = self.lock();
-        state.clocks[HOST][HOST] += 1;
-        state.touch(HOST, "host", &Touch { buffer: memory.id, access, range: range.clone() });
+    fn recorder(&self) -> Option<&Recorder> {
+        self.inner.recorder.as_ref()
+    }
+
+    fn read_done(&self) -> ReadDone {
+        self.inner.read_done
+    }
+
+    unsafe fn store<T: Element>(&self, memory: &HostMemory<T>, data: &[T]) {
+        self.host_acts("store", memory.touch(&self.inner.id, Access::Write, data.len()));
         // SAFETY: the caller's promise, passed on.
-        unsafe { memory.slice(range) }
+        unsafe { memory.store(data) }
+    }
+
+    unsafe fn load<T: Element>(&self, memory: &HostMemory<T>, len: usize) -> Vec<T> {
+        self.host_acts("load", memory.touch(&self.inner.id, Access::Read, len));
+        // SAFETY: the caller's promise, passed on.
+        unsafe { memory.load(len) }
     }
 }
