@@ -1,5 +1,15 @@
 //! Lanes and the arguments of their jobs. A job gets only what views let it reach, a view exists
 //! only while its guard does, and what a job sees cannot leave it.
+//!
+//! Guards of one kind of device do not go with lanes of another:
+//! ```compile_fail,E0308
+//! use device::{Lanes, Schedule, Shared, Sim, Threads};
+//! let (sim, threads) = (Sim::new(1), Threads::new());
+//! let lanes = Lanes::new(&threads);
+//! let table: Shared<u32, Schedule, Sim> = Shared::new(&sim, "table", 4);
+//! let _ = table.read(&lanes.forward);
+//! ```
+//! Two devices of one kind have the same types; mixing those up panics.
 
 use crate::device::{
     Access, Copies, Device, Element, Forward, Memory, Plan, Role, Schedule, Space, Touch,

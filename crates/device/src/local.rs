@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// lanes.forward.launch("step", steps.on(), |steps| *steps += 1);
 /// ```
 /// Another lane cannot have it:
-/// ```compile_fail,E0271
+/// ```compile_fail,E0277
 /// use device::{Lanes, Local, Sim};
 /// let sim = Sim::new(1);
 /// let lanes = Lanes::new(&sim);

@@ -45,7 +45,7 @@
 //! lanes.forward.launch("read", reading.view(), |_| ());
 //! ```
 //! A view of one lane cannot be launched on another:
-//! ```compile_fail,E0271
+//! ```compile_fail,E0277
 //! use device::{Lanes, Schedule, Shared, Sim};
 //! let sim = Sim::new(1);
 //! let lanes = Lanes::new(&sim);
