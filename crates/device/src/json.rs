@@ -5,6 +5,7 @@ use crate::device::{LANES, LaneId};
 use crate::record::{Entry, Span, Trace, Track};
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
+use std::time::Duration;
 
 /// Rows: the host first, then the lanes, then requests.
 const HOST: u64 = 0;
@@ -43,26 +44,26 @@ impl Trace {
                 Entry::Launched { job, span, .. } => events.slice(HOST, "launch", job, *span)?,
                 Entry::Ran { launch, lane, job, span, .. } => {
                     events.slice(row(*lane), "job", job, *span)?;
-                    last[lane.index()] = Some(*span);
+                    last[lane.index()] = Some(span.start);
                     if let Some(from) = launches.get(launch) {
-                        events.arrow("launch", (HOST, *from), (row(*lane), *span))?;
+                        events.arrow("launch", (HOST, from.start), (row(*lane), span.start))?;
                     }
                 }
                 Entry::Recorded { lane, event } => {
-                    if let Some(span) = last[lane.index()] {
-                        begins.insert(*event, (row(*lane), span));
+                    if let Some(start) = last[lane.index()] {
+                        begins.insert(*event, (row(*lane), start));
                     }
                 }
                 Entry::Waited { lane, event, span } => {
                     events.slice(row(*lane), "wait", "wait", *span)?;
                     if let Some(&from) = begins.get(event) {
-                        events.arrow("event", from, (row(*lane), *span))?;
+                        events.arrow("event", from, (row(*lane), last_inside(span)))?;
                     }
                 }
                 Entry::HostWaited { event, reason, span } => {
                     events.slice(HOST, "host wait", reason.name(), *span)?;
                     if let Some(&from) = begins.get(event) {
-                        events.arrow("event", from, (HOST, *span))?;
+                        events.arrow("event", from, (HOST, last_inside(span)))?;
                     }
                 }
                 Entry::Owner { track, what, span } => {
@@ -117,12 +118,11 @@ impl<W: Write> Events<'_, W> {
         write!(self.out, "\"cat\":{},\"name\":{}}}", quoted(kind), quoted(name))
     }
 
-    /// An arrow from the start of one slice to the end of another.
-    fn arrow(&mut self, kind: &str, from: (u64, Span), to: (u64, Span)) -> io::Result<()> {
+    /// An arrow between two points, each a row and a time inside one of its slices.
+    fn arrow(&mut self, kind: &str, from: (u64, Duration), to: (u64, Duration)) -> io::Result<()> {
         self.arrows += 1;
         let id = self.arrows;
-        let ends = [("\"s\"", from.0, from.1.start), ("\"f\",\"bp\":\"e\"", to.0, to.1.end)];
-        for (phase, row, at) in ends {
+        for (phase, (row, at)) in [("\"s\"", from), ("\"f\",\"bp\":\"e\"", to)] {
             self.begin()?;
             write!(self.out, "\"tid\":{row},\"ph\":{phase},\"ts\":{},", micros(at))?;
             write!(self.out, "\"id\":{id},\"cat\":\"{kind}\",\"name\":\"{kind}\"}}")?;
@@ -131,7 +131,12 @@ impl<W: Write> Events<'_, W> {
     }
 }
 
-fn micros(time: std::time::Duration) -> String {
+/// The last moment inside a slice: a wait ends after what it waited for began.
+fn last_inside(span: &Span) -> Duration {
+    span.end.saturating_sub(Duration::from_nanos(1)).max(span.start)
+}
+
+fn micros(time: Duration) -> String {
     format!("{}.{:03}", time.as_nanos() / 1_000, time.as_nanos() % 1_000)
 }
 

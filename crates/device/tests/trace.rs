@@ -93,6 +93,14 @@ fn threads_without_a_race_and_a_trace_for_perfetto() {
     assert_eq!(arrows("s", "launch"), arrows("f", "launch"));
     assert_eq!(arrows("s", "launch").len(), 12);
     assert_eq!(arrows("s", "event"), arrows("f", "event"));
+    // Each arrow points forward in time.
+    let time = |phase: &str, id: &Value| {
+        let end = events.iter().find(|e| e["ph"] == phase && e["id"] == *id).unwrap();
+        end["ts"].as_f64().unwrap()
+    };
+    for begin in events.iter().filter(|e| e["ph"] == "s") {
+        assert!(time("s", &begin["id"]) <= time("f", &begin["id"]));
+    }
     // Five landings, and the waits of each step: two readers for the write and, from the second
     // step on, the writer for both readers.
     assert_eq!(arrows("s", "event").len(), 5 + 4 * 2 + 3 * 2);
