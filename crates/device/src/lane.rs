@@ -1,117 +1,349 @@
-//! A lane: a thread that runs jobs in the order they were queued and owns the state they change.
+//! Lanes and the arguments of their jobs. A job gets only what views let it reach, a view exists
+//! only while its guard does, and what a job sees cannot leave it.
+//!
+//! Guards of one kind of device do not go with lanes of another:
+//! ```compile_fail,E0308
+//! use device::{Lanes, Schedule, Shared, Sim, Threads};
+//! let (sim, threads) = (Sim::new(1), Threads::new());
+//! let lanes = Lanes::new(&threads);
+//! let table: Shared<u32, Schedule, Sim> = Shared::new(&sim, "table", 4);
+//! let _ = table.read(&lanes.forward);
+//! ```
+//! Two devices of one kind have the same types; mixing those up panics.
 
-use std::sync::mpsc;
-use std::thread::JoinHandle;
+use crate::device::{
+    Access, Copies, Device, Element, Forward, Memory, Plan, Role, Schedule, Space, Touch,
+    same_device,
+};
+use std::marker::PhantomData;
+use std::ops::Range;
 
-type Job<S> = Box<dyn FnOnce(&mut S) + Send>;
-
-/// A FIFO queue of jobs over state `S`. Only jobs of this lane can reach the state, so a second
-/// writer does not compile.
-pub struct Lane<S> {
-    jobs: Option<mpsc::Sender<Job<S>>>,
-    thread: Option<JoinHandle<()>>,
+/// A stream with a role. A device has one lane a role; handles to it are alike.
+pub struct Lane<R: Role, D: Device> {
+    device: D,
+    role: PhantomData<R>,
 }
 
-/// The lane's thread is gone: a job panicked. Nothing queued after it will run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LaneLost;
-
-impl std::fmt::Display for LaneLost {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the device lane stopped: a job on it panicked")
-    }
+/// The four lanes of a device.
+pub struct Lanes<D: Device> {
+    /// Writes the page table.
+    pub schedule: Lane<Schedule, D>,
+    /// Makes step metadata.
+    pub plan: Lane<Plan, D>,
+    /// Runs the model.
+    pub forward: Lane<Forward, D>,
+    /// Copies results back.
+    pub copies: Lane<Copies, D>,
 }
 
-impl std::error::Error for LaneLost {}
-
-/// A job in flight. [`Pending::land`] waits for it and yields its result.
-#[must_use = "a step that is never landed loses its tokens"]
-pub struct Pending<T> {
-    result: mpsc::Receiver<T>,
-}
-
-impl<S: Send + 'static> Lane<S> {
-    /// Starts a lane named `name` that owns `state`.
-    pub fn new(name: &str, state: S) -> Lane<S> {
-        let (jobs, queue) = mpsc::channel::<Job<S>>();
-        let thread = std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || {
-                let mut state = state;
-                while let Ok(job) = queue.recv() {
-                    job(&mut state);
-                }
-            })
-            .expect("the operating system can start a thread");
-        Lane { jobs: Some(jobs), thread: Some(thread) }
-    }
-
-    /// Queues `job` behind everything queued before; returns at once.
-    pub fn launch<T: Send + 'static>(
-        &self,
-        job: impl FnOnce(&mut S) -> T + Send + 'static,
-    ) -> Pending<T> {
-        let (done, result) = mpsc::channel();
-        let boxed: Job<S> = Box::new(move |state| {
-            // The receiver may be gone when the engine shuts down; the result is then unwanted.
-            let _ = done.send(job(state));
-        });
-        if let Some(jobs) = &self.jobs {
-            // A lost lane shows at `land`: the job, and `done` with it, is dropped here.
-            let _ = jobs.send(boxed);
+impl<D: Device> Lanes<D> {
+    /// The lanes of `device`.
+    pub fn new(device: &D) -> Lanes<D> {
+        Lanes {
+            schedule: Lane::new(device),
+            plan: Lane::new(device),
+            forward: Lane::new(device),
+            copies: Lane::new(device),
         }
-        Pending { result }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        self.forward.device()
     }
 }
 
-impl<T> Pending<T> {
-    /// Waits for the job and returns its result: the one place where a host thread blocks.
+impl<R: Role, D: Device> Lane<R, D> {
+    fn new(device: &D) -> Lane<R, D> {
+        Lane { device: device.clone(), role: PhantomData }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// Queues `job`, named `what` in traces, with the memory that `arguments` view. The job sees
+    /// a slice for each view and `&mut` for each [`crate::Local`], in the arguments' shape.
     ///
-    /// # Errors
-    /// [`LaneLost`] when the job, or one before it, panicked.
-    pub fn land(self) -> Result<T, LaneLost> {
-        self.result.recv().map_err(|_| LaneLost)
+    /// # Panics
+    /// When an argument belongs to another device, or a view's range does not lie within its
+    /// buffer.
+    pub fn launch<A: Arguments<R, D>>(
+        &self,
+        what: &'static str,
+        arguments: A,
+        job: impl for<'j> FnOnce(<A::Held as Held>::Seen<'j>) + Send + 'static,
+    ) {
+        let mut touches = Vec::new();
+        arguments.touches(&self.device, &mut touches);
+        let mut held = arguments.hold();
+        self.device.launch(
+            R::LANE,
+            what,
+            touches,
+            Box::new(move || {
+                // SAFETY: this is a job of lane `R` of the device that `touches` found the
+                // arguments to belong to.
+                job(unsafe { held.lend() });
+            }),
+        );
+    }
+
+    /// An event after everything launched so far.
+    pub fn record(&self) -> D::Event {
+        self.device.record(R::LANE)
+    }
+
+    /// Runs nothing launched from now on before `event`.
+    ///
+    /// # Panics
+    /// When the event belongs to another device.
+    pub fn wait(&self, event: &D::Event) {
+        self.device.wait(R::LANE, event);
     }
 }
 
-impl<S> Drop for Lane<S> {
-    fn drop(&mut self) {
-        self.jobs.take();
-        if let Some(thread) = self.thread.take() {
-            // A panic on the lane was already reported by `land`.
-            let _ = thread.join();
-        }
+/// Only this crate says what a job can be given: an argument that could be kept past its guard
+/// would undo what guards promise.
+pub(crate) mod sealed {
+    /// See the module.
+    pub trait Sealed {}
+}
+
+/// What a job of lane `R` is given: a view, a [`crate::Local::on`], a vector or an option of
+/// them, or a tuple.
+pub trait Arguments<R: Role, D: Device>: sealed::Sealed {
+    /// What the job holds until it runs.
+    type Held: Held;
+
+    /// Appends what the job touches.
+    ///
+    /// # Panics
+    /// When something lies on another device, or outside its buffer.
+    fn touches(&self, device: &D, touches: &mut Vec<Touch>);
+
+    /// What the job holds.
+    fn hold(self) -> Self::Held;
+}
+
+/// What a job holds of its arguments. It reaches nothing by itself.
+pub trait Held: sealed::Sealed + Send + 'static {
+    /// What the job sees while it runs.
+    type Seen<'j>;
+
+    /// What the job sees.
+    ///
+    /// # Safety
+    /// Called inside a job of the lane and device of the arguments that this came from, launched
+    /// while their guards lived; at most one such job runs at a time.
+    unsafe fn lend(&mut self) -> Self::Seen<'_>;
+}
+
+/// Elements that a job of lane `R` reads. Borrowed from a guard.
+pub struct View<'g, T: Element, R: Role, D: Device> {
+    memory: &'g Memory<T, D>,
+    range: Range<usize>,
+    role: PhantomData<R>,
+}
+
+/// Elements that a job of lane `R` writes. Borrowed from a guard.
+pub struct ViewMut<'g, T: Element, R: Role, D: Device> {
+    memory: &'g Memory<T, D>,
+    range: Range<usize>,
+    role: PhantomData<R>,
+}
+
+/// What a job holds of a [`View`].
+pub struct HeldView<T: Element, D: Device> {
+    memory: Memory<T, D>,
+    range: Range<usize>,
+}
+
+/// What a job holds of a [`ViewMut`].
+pub struct HeldViewMut<T: Element, D: Device> {
+    memory: Memory<T, D>,
+    range: Range<usize>,
+}
+
+impl<'g, T: Element, R: Role, D: Device> View<'g, T, R, D> {
+    /// The caller's guard made lane `R` wait for the last write, and records read-done later.
+    pub(crate) fn new(memory: &'g Memory<T, D>, range: Range<usize>) -> Self {
+        View { memory, range, role: PhantomData }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl<'g, T: Element, R: Role, D: Device> ViewMut<'g, T, R, D> {
+    /// The caller's guard made lane `R` wait for every read-done, and publishes the write later.
+    pub(crate) fn new(memory: &'g Memory<T, D>, range: Range<usize>) -> Self {
+        ViewMut { memory, range, role: PhantomData }
+    }
+}
 
-    #[test]
-    fn jobs_run_in_order_and_own_their_state() {
-        let lane = Lane::new("test", Vec::new());
-        let pending: Vec<_> = (0..100)
-            .map(|i| {
-                lane.launch(move |seen: &mut Vec<u32>| {
-                    seen.push(i);
-                    seen.len()
-                })
-            })
-            .collect();
-        for (i, p) in pending.into_iter().enumerate() {
-            assert_eq!(p.land(), Ok(i + 1));
+fn touch<T: Element, D: Device>(
+    device: &D,
+    memory: &Memory<T, D>,
+    access: Access,
+    range: &Range<usize>,
+) -> Touch {
+    let buffer = D::Space::buffer(memory);
+    same_device(device.id(), &buffer.device);
+    assert!(
+        range.start <= range.end && range.end <= buffer.len,
+        "a view of {range:?} of a buffer of {} elements",
+        buffer.len
+    );
+    Touch { buffer: buffer.id, access, range: range.clone() }
+}
+
+impl<T: Element, R: Role, D: Device> sealed::Sealed for View<'_, T, R, D> {}
+impl<T: Element, R: Role, D: Device> Arguments<R, D> for View<'_, T, R, D> {
+    type Held = HeldView<T, D>;
+
+    fn touches(&self, device: &D, touches: &mut Vec<Touch>) {
+        touches.push(touch(device, self.memory, Access::Read, &self.range));
+    }
+
+    fn hold(self) -> HeldView<T, D> {
+        HeldView { memory: self.memory.clone(), range: self.range }
+    }
+}
+
+impl<T: Element, D: Device> sealed::Sealed for HeldView<T, D> {}
+impl<T: Element, D: Device> Held for HeldView<T, D> {
+    type Seen<'j> = <D::Space as Space>::Slice<'j, T>;
+
+    unsafe fn lend(&mut self) -> Self::Seen<'_> {
+        // SAFETY: the guard made the lane wait for the last write before this job, and recorded
+        // read-done after it, which the next write waits for. Within the job, an overlapping
+        // `ViewMut` cannot exist: its guard excludes this one's.
+        unsafe { D::Space::slice(&self.memory, self.range.clone()) }
+    }
+}
+
+impl<T: Element, R: Role, D: Device> sealed::Sealed for ViewMut<'_, T, R, D> {}
+impl<T: Element, R: Role, D: Device> Arguments<R, D> for ViewMut<'_, T, R, D> {
+    type Held = HeldViewMut<T, D>;
+
+    fn touches(&self, device: &D, touches: &mut Vec<Touch>) {
+        touches.push(touch(device, self.memory, Access::Write, &self.range));
+    }
+
+    fn hold(self) -> HeldViewMut<T, D> {
+        HeldViewMut { memory: self.memory.clone(), range: self.range }
+    }
+}
+
+impl<T: Element, D: Device> sealed::Sealed for HeldViewMut<T, D> {}
+impl<T: Element, D: Device> Held for HeldViewMut<T, D> {
+    type Seen<'j> = <D::Space as Space>::SliceMut<'j, T>;
+
+    unsafe fn lend(&mut self) -> Self::Seen<'_> {
+        // SAFETY: the guard made the lane wait for every read-done before this job, and publishes
+        // the write after it, which every later reader waits for; other writes are on this lane.
+        // Within the job there is no second view: this one borrowed the guard exclusively.
+        unsafe { D::Space::slice_mut(&self.memory, self.range.clone()) }
+    }
+}
+
+impl sealed::Sealed for () {}
+impl<R: Role, D: Device> Arguments<R, D> for () {
+    type Held = ();
+
+    fn touches(&self, _: &D, _: &mut Vec<Touch>) {}
+
+    fn hold(self) {}
+}
+impl Held for () {
+    type Seen<'j> = ();
+
+    unsafe fn lend(&mut self) {}
+}
+
+impl<A: sealed::Sealed> sealed::Sealed for Vec<A> {}
+impl<R: Role, D: Device, A: Arguments<R, D>> Arguments<R, D> for Vec<A> {
+    type Held = Vec<A::Held>;
+
+    fn touches(&self, device: &D, touches: &mut Vec<Touch>) {
+        self.iter().for_each(|argument| argument.touches(device, touches));
+    }
+
+    fn hold(self) -> Self::Held {
+        self.into_iter().map(Arguments::hold).collect()
+    }
+}
+impl<H: Held> Held for Vec<H> {
+    type Seen<'j> = Vec<H::Seen<'j>>;
+
+    unsafe fn lend(&mut self) -> Self::Seen<'_> {
+        // SAFETY: the caller's promise, passed on to each.
+        self.iter_mut().map(|held| unsafe { held.lend() }).collect()
+    }
+}
+
+impl<A: sealed::Sealed> sealed::Sealed for Option<A> {}
+impl<R: Role, D: Device, A: Arguments<R, D>> Arguments<R, D> for Option<A> {
+    type Held = Option<A::Held>;
+
+    fn touches(&self, device: &D, touches: &mut Vec<Touch>) {
+        self.iter().for_each(|argument| argument.touches(device, touches));
+    }
+
+    fn hold(self) -> Self::Held {
+        self.map(Arguments::hold)
+    }
+}
+impl<H: Held> Held for Option<H> {
+    type Seen<'j> = Option<H::Seen<'j>>;
+
+    unsafe fn lend(&mut self) -> Self::Seen<'_> {
+        // SAFETY: the caller's promise, passed on.
+        self.as_mut().map(|held| unsafe { held.lend() })
+    }
+}
+
+macro_rules! tuples {
+    ($($($name:ident)*;)*) => {$(
+        impl<$($name: sealed::Sealed),*> sealed::Sealed for ($($name,)*) {}
+
+        impl<Rl: Role, Dv: Device, $($name: Arguments<Rl, Dv>),*> Arguments<Rl, Dv>
+            for ($($name,)*)
+        {
+            type Held = ($($name::Held,)*);
+
+            #[allow(non_snake_case)] // the type parameters name the entries
+            fn touches(&self, device: &Dv, touches: &mut Vec<Touch>) {
+                let ($($name,)*) = self;
+                $($name.touches(device, touches);)*
+            }
+
+            #[allow(non_snake_case)] // the type parameters name the entries
+            fn hold(self) -> Self::Held {
+                let ($($name,)*) = self;
+                ($($name.hold(),)*)
+            }
         }
-        assert_eq!(lane.launch(|seen| seen.clone()).land(), Ok((0..100).collect()));
-    }
 
-    #[test]
-    fn a_panic_is_reported_and_nothing_hangs() {
-        let lane = Lane::new("test", 0u32);
-        let broken = lane.launch(|_| panic!("expected by the test"));
-        let after = lane.launch(|state| *state);
-        assert_eq!(broken.land(), Err::<(), _>(LaneLost));
-        assert_eq!(after.land(), Err(LaneLost));
-        assert_eq!(lane.launch(|state| *state).land(), Err(LaneLost));
-    }
+        impl<$($name: Held),*> Held for ($($name,)*) {
+            type Seen<'j> = ($($name::Seen<'j>,)*);
+
+            #[allow(non_snake_case)] // the type parameters name the entries
+            unsafe fn lend(&mut self) -> Self::Seen<'_> {
+                let ($($name,)*) = self;
+                // SAFETY: the caller's promise, passed on to each.
+                unsafe { ($($name.lend(),)*) }
+            }
+        }
+    )*};
+}
+
+tuples! {
+    A;
+    A B;
+    A B C;
+    A B C D;
+    A B C D E;
+    A B C D E F;
+    A B C D E F G;
+    A B C D E F G H;
 }

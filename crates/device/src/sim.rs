@@ -1,0 +1,407 @@
+//! The simulated device: lanes are queues drained in an order drawn from a seed, so that every
+//! order the events allow can happen, and vector clocks tell which accesses nothing orders.
+//!
+//! Each seed also draws a temper: how much the device runs while the host goes on, and how fast
+//! each lane is. So some seeds leave a lane far behind and others keep all of them close.
+//!
+//! Jobs never run two at once, on whatever thread the host calls, so a wrong fence makes a race
+//! that is reported and a value that is wrong, never undefined behaviour.
+
+use crate::device::{
+    Access, Buffer, BufferId, Device, DeviceId, DeviceLost, Element, Job, LANES, LaneId, Reason,
+    Touch, Usage, message, same_device,
+};
+use crate::memory::{Host, HostMemory};
+use crate::order::{Actor, Clock, Order, Race};
+use crate::record::Recorder;
+use crate::shared::ReadDone;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::ThreadId;
+
+/// What a simulated device is made with.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SimOptions {
+    /// Draws the order of the lanes.
+    pub seed: u64,
+    /// How its shared buffers remember that they were read.
+    pub read_done: ReadDone,
+    /// Entries of its recorder; none is kept when 0.
+    pub record: usize,
+}
+
+/// A simulated device.
+#[derive(Clone)]
+pub struct Sim {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    id: DeviceId,
+    read_done: ReadDone,
+    recorder: Option<Recorder>,
+    state: Mutex<State>,
+    /// A job ended.
+    idle: Condvar,
+}
+
+/// A point in a lane's queue.
+#[derive(Clone)]
+pub struct SimEvent {
+    device: DeviceId,
+    id: u64,
+    /// The lane's clock, once the point was reached.
+    reached: Arc<OnceLock<Clock>>,
+}
+
+struct State {
+    queues: [VecDeque<Op>; LANES],
+    order: Order,
+    buffers: u32,
+    events: u64,
+    random: Random,
+    temper: Temper,
+    /// The thread on which a job runs now.
+    running: Option<ThreadId>,
+    lost: Option<DeviceLost>,
+    usage: Usage,
+}
+
+enum Op {
+    Record(SimEvent),
+    Wait(SimEvent),
+    Job { what: &'static str, touches: Vec<Touch>, launched: Clock, launch: u64, job: Job },
+}
+
+/// What one call of [`Sim::step`] did.
+enum Step {
+    Ran,
+    /// A job runs already.
+    Busy,
+    /// Every lane is empty or waits.
+    Stuck,
+}
+
+/// How a seed's device behaves.
+struct Temper {
+    /// Operations that run at most while the host calls once.
+    drift: u64,
+    /// How often each lane is drawn, against the others.
+    speed: [u64; LANES],
+}
+
+/// SplitMix64 (Steele, Lea and Flood 2014).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+impl Temper {
+    fn draw(random: &mut Random) -> Temper {
+        // Many are lazy: a device that lags behind the host shows more than one that keeps up.
+        let drift = [0, 0, 1, 4][random.below(4) as usize];
+        let speed = std::array::from_fn(|_| [1, 4, 16][random.below(3) as usize]);
+        Temper { drift, speed }
+    }
+}
+
+impl Sim {
+    /// A device whose lanes run in the order that `seed` draws.
+    pub fn new(seed: u64) -> Sim {
+        Sim::with(SimOptions { seed, ..SimOptions::default() })
+    }
+
+    /// A device as `options` say.
+    pub fn with(options: SimOptions) -> Sim {
+        let mut random = Random(options.seed);
+        let temper = Temper::draw(&mut random);
+        let state = State {
+            queues: Default::default(),
+            order: Order::default(),
+            buffers: 0,
+            events: 0,
+            random,
+            temper,
+            running: None,
+            lost: None,
+            usage: Usage::default(),
+        };
+        let inner = Inner {
+            id: DeviceId::default(),
+            read_done: options.read_done,
+            recorder: (options.record > 0).then(|| Recorder::new(options.record)),
+            state: Mutex::new(state),
+            idle: Condvar::new(),
+        };
+        Sim { inner: Arc::new(inner) }
+    }
+
+    /// The unordered accesses found so far, at most 100.
+    pub fn races(&self) -> Vec<Race> {
+        self.lock().order.races().to_vec()
+    }
+
+    /// Runs everything that is queued. A lost device has nothing queued.
+    ///
+    /// # Panics
+    /// When a job calls it.
+    pub fn drain(&self) {
+        while self.advance() {}
+        let empty = self.lock().queues.iter().all(VecDeque::is_empty);
+        assert!(empty, "a lane waits for an event that nothing will record");
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs one operation, or waits until another thread has run one; false when none can run.
+    fn advance(&self) -> bool {
+        match self.step() {
+            Step::Ran => true,
+            Step::Stuck => false,
+            Step::Busy => {
+                let mut state = self.lock();
+                let me = std::thread::current().id();
+                assert!(state.running != Some(me), "a job must not wait for its own device");
+                while state.running.is_some() {
+                    state = self.inner.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                true
+            }
+        }
+    }
+
+    /// Runs one operation of a lane drawn at random.
+    fn step(&self) -> Step {
+        let mut state = self.lock();
+        if state.running.is_some() {
+            return Step::Busy;
+        }
+        let Some((lane, op)) = state.draw() else { return Step::Stuck };
+        let (actor, recorder) = (Actor::Lane(lane), self.recorder());
+        match op {
+            Op::Record(event) => {
+                let clock = state.order.clock(actor);
+                event.reached.set(clock).expect("an event is recorded once");
+                recorder.inspect(|recorder| recorder.recorded(lane, event.id));
+            }
+            Op::Wait(event) => {
+                let clock = event.reached.get().expect("only reached waits are drawn");
+                state.order.after(actor, clock);
+                recorder.inspect(|recorder| recorder.waited(lane, event.id, recorder.now()));
+            }
+            Op::Job { what, touches, launched, launch, job } => {
+                state.order.after(actor, &launched);
+                state.order.act(actor, what, &touches);
+                state.running = Some(std::thread::current().id());
+                drop(state);
+                let start = recorder.map(Recorder::now);
+                let outcome = catch_unwind(AssertUnwindSafe(job));
+                if let (Some(recorder), Some(start)) = (recorder, start) {
+                    recorder.ran(lane, what, touches, launch, start);
+                }
+                self.end(lane, what, outcome);
+            }
+        }
+        Step::Ran
+    }
+
+    /// A job ended: the next may run, unless it panicked.
+    fn end(&self, lane: LaneId, job: &'static str, outcome: std::thread::Result<()>) {
+        let mut state = self.lock();
+        state.running = None;
+        let mut dropped = Default::default();
+        if let Err(payload) = &outcome {
+            state.lost = Some(DeviceLost { lane, job, message: message(&**payload) });
+            dropped = std::mem::take(&mut state.queues);
+        }
+        drop(state);
+        self.inner.idle.notify_all();
+        // Outside the lock: what the jobs own may call the device when it is dropped.
+        drop::<[VecDeque<Op>; LANES]>(dropped);
+    }
+
+    /// The host called: the device may run a little in the meantime, or not.
+    fn drift(&self) {
+        let steps = {
+            let mut state = self.lock();
+            let most = state.temper.drift;
+            state.random.below(most + 1)
+        };
+        for _ in 0..steps {
+            if !matches!(self.step(), Step::Ran) {
+                break;
+            }
+        }
+    }
+
+    fn queue(&self, lane: LaneId, op: impl FnOnce(&mut State) -> Op) {
+        let mut state = self.lock();
+        if state.lost.is_none() {
+            let op = op(&mut state);
+            state.queues[lane.index()].push_back(op);
+        }
+        drop(state);
+        self.drift();
+    }
+
+    fn host_acts(&self, what: &'static str, touch: Touch) {
+        let touches = [touch];
+        self.lock().order.act(Actor::Host, what, &touches);
+        let [touch] = touches;
+        self.recorder().inspect(|recorder| recorder.touched(what, touch));
+    }
+
+    /// Whether `event` is reached; the host then comes after it.
+    fn seen(&self, event: &SimEvent) -> bool {
+        same_device(&self.inner.id, &event.device);
+        let Some(clock) = event.reached.get() else { return false };
+        self.lock().order.after(Actor::Host, clock);
+        true
+    }
+}
+
+impl State {
+    /// Takes the next operation of a lane drawn among those that can go on, by their speeds.
+    fn draw(&mut self) -> Option<(LaneId, Op)> {
+        let ready = |lane: LaneId| match self.queues[lane.index()].front() {
+            None => 0,
+            Some(Op::Wait(event)) if event.reached.get().is_none() => 0,
+            Some(_) => self.temper.speed[lane.index()],
+        };
+        let weights = LaneId::ALL.map(ready);
+        let total: u64 = weights.iter().sum();
+        if total == 0 {
+            return None;
+        }
+        let mut ticket = self.random.below(total);
+        let drawn = LaneId::ALL.into_iter().find(|lane| {
+            let weight = weights[lane.index()];
+            let found = ticket < weight;
+            ticket = ticket.saturating_sub(weight);
+            found
+        });
+        let lane = drawn.expect("a ticket lies below the sum of the weights");
+        self.queues[lane.index()].pop_front().map(|op| (lane, op))
+    }
+}
+
+// SAFETY: `step` takes operations from the front of each queue, runs none while `running` is set,
+// and so never two jobs at once, whatever `read_done` says; one mutex orders what they do. A
+// wait stays at the front until its event's clock is set, which a record does after everything
+// queued before it has run. Foreign events panic in `wait`, `reached` and `land`.
+unsafe impl Device for Sim {
+    type Event = SimEvent;
+    type Space = Host;
+
+    fn id(&self) -> &DeviceId {
+        &self.inner.id
+    }
+
+    fn register(&self, label: &'static str, len: usize) -> Buffer {
+        let mut state = self.lock();
+        let id = BufferId(state.buffers);
+        state.buffers += 1;
+        state.order.register(id, label);
+        self.recorder().inspect(|recorder| recorder.registered(id, label));
+        Buffer { device: self.inner.id.clone(), id, len }
+    }
+
+    fn alloc<T: Element>(&self, label: &'static str, len: usize) -> HostMemory<T> {
+        HostMemory::new(self.register(label, len))
+    }
+
+    fn launch(&self, lane: LaneId, what: &'static str, touches: Vec<Touch>, job: Job) {
+        self.queue(lane, |state| {
+            let launched = state.order.clock(Actor::Host);
+            let launch = self.recorder().map_or(0, |r| r.launched(lane, what, r.now()));
+            Op::Job { what, touches, launched, launch, job }
+        });
+    }
+
+    fn record(&self, lane: LaneId) -> SimEvent {
+        let id = {
+            let mut state = self.lock();
+            state.events += 1;
+            state.events
+        };
+        let event = SimEvent { device: self.inner.id.clone(), id, reached: Arc::default() };
+        self.queue(lane, |_| Op::Record(event.clone()));
+        event
+    }
+
+    fn wait(&self, lane: LaneId, event: &SimEvent) {
+        same_device(&self.inner.id, &event.device);
+        self.queue(lane, |_| Op::Wait(event.clone()));
+    }
+
+    fn reached(&self, event: &SimEvent) -> bool {
+        self.drift();
+        let reached = self.seen(event);
+        if reached {
+            self.recorder().inspect(|recorder| recorder.host_saw(event.id));
+        }
+        reached
+    }
+
+    fn land(&self, event: &SimEvent, reason: Reason) -> Result<(), DeviceLost> {
+        let start = self.recorder().map(Recorder::now);
+        let mut blocked = 0;
+        while !self.seen(event) {
+            if let Some(lost) = self.lost() {
+                return Err(lost);
+            }
+            blocked = 1;
+            // An event is queued before anything can wait for it, so a lane that is stuck here
+            // is a mistake of this file.
+            let ran = self.advance();
+            assert!(ran || self.lost().is_some(), "deadlock: no lane can reach the event");
+        }
+        self.lock().usage.waited(reason, blocked, std::time::Duration::ZERO);
+        if let (Some(recorder), Some(start)) = (self.recorder(), start) {
+            recorder.host_waited(event.id, reason, start);
+        }
+        Ok(())
+    }
+
+    fn lost(&self) -> Option<DeviceLost> {
+        self.lock().lost.clone()
+    }
+
+    fn usage(&self) -> Usage {
+        self.lock().usage
+    }
+
+    fn recorder(&self) -> Option<&Recorder> {
+        self.inner.recorder.as_ref()
+    }
+
+    fn read_done(&self) -> ReadDone {
+        self.inner.read_done
+    }
+
+    unsafe fn store<T: Element>(&self, memory: &HostMemory<T>, data: &[T]) {
+        self.host_acts("store", memory.touch(&self.inner.id, Access::Write, data.len()));
+        // SAFETY: the caller's promise, passed on.
+        unsafe { memory.store(data) }
+    }
+
+    unsafe fn load<T: Element>(&self, memory: &HostMemory<T>, len: usize) -> Vec<T> {
+        self.host_acts("load", memory.touch(&self.inner.id, Access::Read, len));
+        // SAFETY: the caller's promise, passed on.
+        unsafe { memory.load(len) }
+    }
+}
