@@ -22,7 +22,7 @@ pub struct EngineOptions {
 
 impl Default for EngineOptions {
     fn default() -> EngineOptions {
-        EngineOptions { kv_tokens: None, page_size: 16, chunk: 512, max_running: 1, width: 8 }
+        EngineOptions { kv_tokens: None, page_size: 16, chunk: 512, max_running: 1, width: 5 }
     }
 }
 

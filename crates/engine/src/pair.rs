@@ -1,20 +1,34 @@
 //! A target, its tokenizer and template, and perhaps a drafter: everything an engine serves.
 
 use device::Cpu;
-use model::LoadError;
 use model::chat::ChatTemplate;
 use model::checkpoint::Checkpoint;
 use model::decoder::Decoder;
 use model::dflash::Dflash;
 use model::tokenizer::Tokenizer;
+use model::{LoadError, Precision};
 use std::path::Path;
 use std::sync::Arc;
 
 /// How to load a pair.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct PairOptions {
+    /// How the target's weights are held.
+    pub precision: Precision,
     /// Draft width instead of the drafter's own `block_size`; not above it.
     pub block: Option<usize>,
+    /// How the drafter's weights are held.
+    pub draft_precision: Precision,
+}
+
+impl Default for PairOptions {
+    fn default() -> PairOptions {
+        PairOptions {
+            precision: Precision::AsStored,
+            block: None,
+            draft_precision: Precision::Int8,
+        }
+    }
 }
 
 /// A loaded target and drafter.
@@ -56,9 +70,12 @@ impl Pair {
             ));
         }
         let template = ChatTemplate::load(&files, &tokenizer)?.map(Arc::new);
-        let draft =
-            draft.map(|path| Dflash::load(cpu, path, files.config(), options.block)).transpose()?;
-        let target = Decoder::load(cpu, &files)?;
+        let draft = draft
+            .map(|path| {
+                Dflash::load(cpu, path, files.config(), options.block, options.draft_precision)
+            })
+            .transpose()?;
+        let target = Decoder::load(cpu, &files, options.precision)?;
         let mut unused = files.unused();
         unused.extend(draft.iter().flat_map(|d| d.unused().iter().cloned()));
         let tokenizer = Arc::new(tokenizer);

@@ -315,16 +315,20 @@ fn no_home() -> FetchError {
     }
 }
 
-/// Folders with models that come with the program: the workspace it was built in, beside the
-/// executable, and the current folder.
+/// Folders with models that come with the program: the workspace it was built in; beside the
+/// executable, or above it, which finds a workspace that was moved together with its `target`;
+/// where packages put data; the current folder.
 fn shipped() -> Vec<PathBuf> {
+    /// `target/<triple>/<profile>/deps` below a workspace.
+    const DEPTH: usize = 5;
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
     let mut folders: Vec<PathBuf> = workspace.iter().map(|root| root.join("models")).collect();
-    if let Some(bin) = env::current_exe().ok().as_deref().and_then(Path::parent) {
-        folders.extend(bin.parent().map(|prefix| prefix.join("share/slipstream/models")));
-        folders.push(bin.join("models"));
-    }
+    let program = env::current_exe().unwrap_or_default();
+    let above = program.ancestors().skip(1).take(DEPTH);
+    folders.extend(above.clone().map(|folder| folder.join("models")));
+    folders.extend(above.skip(1).take(1).map(|prefix| prefix.join("share/slipstream/models")));
     folders.push(PathBuf::from("models"));
     folders.retain(|folder| folder.is_dir());
+    folders.dedup();
     folders
 }

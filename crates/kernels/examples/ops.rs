@@ -3,7 +3,7 @@
 
 use device::Cpu;
 use kernels::activation::swiglu;
-use kernels::attention::{Launch, Span, Tail, attention};
+use kernels::attention::{Launch, Sight, Span, Tail, attention};
 use kernels::choose::{Draw, choose, log_probs};
 use kernels::kv_store::KvPool;
 use kernels::norm::{add_rms_norm, rms_norm_in_place};
@@ -79,7 +79,7 @@ fn time_attention(cpu: &Cpu) {
             layer: pool.layer(round % 6),
             pages: &ids,
             spans: &[Span { start: 0, len: 16, context: 500, first_page: 0 }],
-            tail: Tail::Block { k: &kv, v: &kv },
+            tail: Tail::Block { k: &kv, v: &kv, sight: Sight::BothWays },
             heads: HEADS,
             scale: 0.125,
             window: None,

@@ -6,6 +6,9 @@
 //! the parameters, [`blocks`] reads the bytes; nothing else knows a format's bit layout.
 
 pub(crate) mod blocks;
+mod quantize;
+
+pub use quantize::quantize_q8_0;
 
 use blocks::Block;
 

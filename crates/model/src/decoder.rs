@@ -3,7 +3,8 @@
 use crate::checkpoint::Checkpoint;
 use crate::config::ModelConfig;
 use crate::error::LoadError;
-use crate::layer::{Buffers, Keys, Layer, Shape, enter, matrix, vector};
+use crate::layer::{Buffers, Keys, Layer, Shape, enter};
+use crate::load::{Loader, Precision};
 use crate::pass::Pass;
 use device::Cpu;
 use kernels::embed::embed;
@@ -40,21 +41,22 @@ impl Workspace {
 }
 
 impl Decoder {
-    /// Loads the weights that the checkpoint's configuration calls for.
+    /// Loads the weights that the checkpoint's configuration calls for, to be held as `precision`
+    /// says.
     ///
     /// # Errors
     /// A tensor that is missing or has another shape than the configuration says.
-    pub fn load(cpu: &Cpu, from: &Checkpoint) -> Result<Decoder, LoadError> {
+    pub fn load(cpu: &Cpu, from: &Checkpoint, precision: Precision) -> Result<Decoder, LoadError> {
         let config = from.config().clone();
+        let from = Loader { cpu, from, precision };
         let (v, h) = (config.vocab, config.hidden);
-        let embedding = matrix(cpu, from, "model.embed_tokens.weight", [v, h])?;
-        let head = (!config.tied_embeddings)
-            .then(|| matrix(cpu, from, "lm_head.weight", [v, h]))
-            .transpose()?;
+        let embedding = from.matrix("model.embed_tokens.weight", [v, h])?;
+        let head =
+            (!config.tied_embeddings).then(|| from.matrix("lm_head.weight", [v, h])).transpose()?;
         let layers = (0..config.layers)
-            .map(|i| Layer::load(cpu, from, &format!("model.layers.{i}"), &config, i))
+            .map(|i| Layer::load(&from, &format!("model.layers.{i}"), &config, i))
             .collect::<Result<_, _>>()?;
-        let norm = vector(from, "model.norm.weight", h)?;
+        let norm = from.vector("model.norm.weight", h)?;
         let frequencies = config.rope.frequencies(config.head_dim);
         let shape = Shape::of(&config);
         Ok(Decoder { config, shape, frequencies, embedding, head, layers, norm })

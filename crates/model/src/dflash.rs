@@ -11,7 +11,8 @@ use crate::config::ModelConfig;
 use crate::decoder::Decoder;
 use crate::dflash_config::DflashConfig;
 use crate::error::LoadError;
-use crate::layer::{Buffers, Keys, Layer, Shape, enter, matrix, vector};
+use crate::layer::{Buffers, Keys, Layer, Shape, enter};
+use crate::load::{Loader, Precision};
 use crate::pass::Pass;
 use device::Cpu;
 use kernels::gemm::{Product, Weight, gemm};
@@ -47,7 +48,7 @@ pub struct DraftWorkspace {
 
 impl Dflash {
     /// Loads the drafter in folder `path` and checks that it was made for `target`. `block`
-    /// narrows the drafter's own block width.
+    /// narrows the drafter's own block width; `precision` is how its weights are held.
     ///
     /// # Errors
     /// A damaged drafter, or one for another target; the field is named.
@@ -56,20 +57,22 @@ impl Dflash {
         path: &Path,
         target: &ModelConfig,
         block: Option<usize>,
+        precision: Precision,
     ) -> Result<Dflash, LoadError> {
-        let from = Checkpoint::open_drafter(path)?;
-        let config = DflashConfig::read(&from, target, block)?;
+        let files = Checkpoint::open_drafter(path)?;
+        let config = DflashConfig::read(&files, target, block)?;
+        let from = Loader { cpu, from: &files, precision };
         let body = &config.body;
         let (h, taps) = (body.hidden, config.target_layers.len());
-        let fc = matrix(cpu, &from, "fc.weight", [h, taps * h])?;
-        let hidden_norm = vector(&from, "hidden_norm.weight", h)?;
+        let fc = from.matrix("fc.weight", [h, taps * h])?;
+        let hidden_norm = from.vector("hidden_norm.weight", h)?;
         let layers = (0..body.layers)
-            .map(|i| Layer::load(cpu, &from, &format!("layers.{i}"), body, i))
+            .map(|i| Layer::load(&from, &format!("layers.{i}"), body, i))
             .collect::<Result<_, _>>()?;
-        let norm = vector(&from, "norm.weight", h)?;
+        let norm = from.vector("norm.weight", h)?;
         let frequencies = body.rope.frequencies(body.head_dim);
         let shape = Shape::of(body);
-        let unused = from.unused();
+        let unused = files.unused();
         Ok(Dflash { config, shape, frequencies, fc, hidden_norm, layers, norm, unused })
     }
 
@@ -150,7 +153,7 @@ impl Dflash {
         b.resize(pass.rows(), &self.shape);
         b.angles.fill(&pass.positions, &self.frequencies, 1.0);
         target.embed(cpu, &pass.tokens, &mut b.x);
-        let mut keys = Keys::Block(kv);
+        let mut keys = Keys::Block { pool: kv, sight: &self.config.sight };
         for (i, layer) in self.layers.iter().enumerate() {
             enter(cpu, b, i, &layer.attention_norm, self.shape.eps);
             layer.forward(cpu, &self.shape, b, pass, i, &mut keys);

@@ -3,6 +3,7 @@
 use crate::checkpoint::Checkpoint;
 use crate::config::ModelConfig;
 use crate::error::LoadError;
+use kernels::attention::Sight;
 use serde_json::Value;
 
 /// What a drafter's `config.json` says.
@@ -16,6 +17,9 @@ pub struct DflashConfig {
     pub mask_id: u32,
     /// Target layers whose outputs are the drafter's features, ascending.
     pub target_layers: Vec<usize>,
+    /// Which rows of the block a row sees, by layer: published drafters look both ways in
+    /// full-attention layers and behind in sliding ones, unless `is_causal` decides for all.
+    pub sight: Vec<Sight>,
 }
 
 impl DflashConfig {
@@ -53,8 +57,15 @@ impl DflashConfig {
                 format!("is {mask}, the target's embedding has {} rows", target.vocab),
             );
         };
+        if fields.get("use_swa").is_some() {
+            return fields.wrong(
+                "dflash_config.use_swa",
+                "is not understood; give windows as layer_types and sliding_window".into(),
+            );
+        }
         let target_layers = fields.target_layers(body.layers, target.layers)?;
-        Ok(DflashConfig { body, block, mask_id, target_layers })
+        let sight = fields.sight(&body.windows)?;
+        Ok(DflashConfig { body, block, mask_id, target_layers, sight })
     }
 }
 
@@ -92,6 +103,15 @@ impl Fields<'_> {
                 "is {drafter}, the target's is {target}: this drafter was made for another target"
             ),
         )
+    }
+
+    fn sight(&self, windows: &[Option<usize>]) -> Result<Vec<Sight>, LoadError> {
+        let one = |causal| if causal { Sight::Behind } else { Sight::BothWays };
+        match self.get("is_causal").map(Value::as_bool) {
+            None => Ok(windows.iter().map(|window| one(window.is_some())).collect()),
+            Some(Some(causal)) => Ok(vec![one(causal); windows.len()]),
+            Some(None) => self.wrong("is_causal", "must be true or false".into()),
+        }
     }
 
     /// The tapped layers: as listed or, when the list is missing, spread evenly.

@@ -1,14 +1,14 @@
 //! One transformer layer, the same for every family and for the drafter: norms, grouped-query
 //! attention, SwiGLU. Families differ in which of its fields are present.
 
-use crate::checkpoint::Checkpoint;
 use crate::config::{AttentionBias, ModelConfig};
 use crate::error::LoadError;
+use crate::load::Loader;
 use crate::pass::Pass;
 use device::Cpu;
 use kernels::activation::swiglu;
-use kernels::attention::{Launch, Tail, attention};
-use kernels::gemm::{Product, RowOrder, Scratch, Weight, add_bias, gemm};
+use kernels::attention::{Launch, Sight, Tail, attention};
+use kernels::gemm::{Product, Scratch, Weight, add_bias, gemm};
 use kernels::kv_store::KvPool;
 use kernels::norm::{add_rms_norm, rms_norm, rms_norm_in_place};
 use kernels::rope::{Angles, rope};
@@ -49,8 +49,14 @@ pub(crate) struct Shape {
 pub(crate) enum Keys<'a> {
     /// In the pool, at the pass's slots; rows attend causally.
     Store(&'a mut KvPool),
-    /// Nowhere: rows of a span see each other both ways and the pool's context (the draft block).
-    Block(&'a KvPool),
+    /// Nowhere: rows of a span see the pool's context and each other as `sight` says for the layer
+    /// (the draft block).
+    Block {
+        /// The drafter's context.
+        pool: &'a KvPool,
+        /// One entry a layer.
+        sight: &'a [Sight],
+    },
 }
 
 /// Buffers of a pass, reused from pass to pass. Shapes in elements a row.
@@ -117,52 +123,10 @@ impl Buffers {
     }
 }
 
-/// Loads a vector of `len` floats of any format.
-pub(crate) fn vector(from: &Checkpoint, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {
-    let tensor = from.tensor(name, &[len])?;
-    let mut stored = vec![0.0; len];
-    tensor.format.dequantize(tensor.data, &mut stored);
-    Ok(in_order(stored, tensor.order))
-}
-
-/// Puts the entries of a stored bias into the order of the outputs.
-fn in_order(stored: Vec<f32>, order: RowOrder) -> Vec<f32> {
-    let RowOrder::Interleaved { heads } = order else { return stored };
-    let dim = stored.len() / heads;
-    (0..stored.len())
-        .map(|i| {
-            let (head, within) = (i / dim, i % dim);
-            let (half, pair) = (within / (dim / 2), within % (dim / 2));
-            stored[head * dim + 2 * pair + half]
-        })
-        .collect()
-}
-
-/// Loads and repacks an `[n, k]` matrix.
-pub(crate) fn matrix(
-    cpu: &Cpu,
-    from: &Checkpoint,
-    name: &str,
-    [n, k]: [usize; 2],
-) -> Result<Weight, LoadError> {
-    let tensor = from.tensor(name, &[n, k])?;
-    if !k.is_multiple_of(tensor.format.block()) {
-        return Err(LoadError::new(
-            from.path(),
-            name,
-            format!("rows of {k} are not whole {} blocks", tensor.format.name()),
-        ));
-    }
-    let weight = Weight::pack(cpu, tensor.format, n, k, tensor.order, tensor.data);
-    from.release(&tensor);
-    Ok(weight)
-}
-
 impl Layer {
     /// Loads the layer whose tensors begin with `prefix`.
     pub(crate) fn load(
-        cpu: &Cpu,
-        from: &Checkpoint,
+        from: &Loader<'_>,
         prefix: &str,
         config: &ModelConfig,
         index: usize,
@@ -171,7 +135,7 @@ impl Layer {
         let (queries, keys) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
         let linear = |name: &str, shape: [usize; 2], biased: &[AttentionBias]| {
             let name = format!("{prefix}.self_attn.{name}");
-            let plain = Linear::load(cpu, from, &name, shape)?;
+            let plain = Linear::load(from, &name, shape)?;
             if biased.contains(&config.attention_bias) {
                 return plain.with_bias(from, &name);
             }
@@ -179,13 +143,13 @@ impl Layer {
         };
         let mlp = |name: &str, shape: [usize; 2]| {
             let name = format!("{prefix}.mlp.{name}");
-            let plain = Linear::load(cpu, from, &name, shape)?;
+            let plain = Linear::load(from, &name, shape)?;
             if config.mlp_bias {
                 return plain.with_bias(from, &name);
             }
             Ok(plain)
         };
-        let norm = |name: &str, len: usize| vector(from, &format!("{prefix}.{name}.weight"), len);
+        let norm = |name: &str, len: usize| from.vector(&format!("{prefix}.{name}.weight"), len);
         let head_norm = |name: &str| {
             config.qk_norm.then(|| norm(&format!("self_attn.{name}"), config.head_dim)).transpose()
         };
@@ -278,7 +242,9 @@ impl Layer {
                 pool.store(cpu, index, &pass.slots, &b.k, &b.v);
                 (&**pool, Tail::Causal)
             }
-            Keys::Block(pool) => (*pool, Tail::Block { k: &b.k, v: &b.v }),
+            Keys::Block { pool, sight } => {
+                (*pool, Tail::Block { k: &b.k, v: &b.v, sight: sight[index] })
+            }
         };
         let launch = Launch {
             pool,
@@ -295,18 +261,12 @@ impl Layer {
 }
 
 impl Linear {
-    fn load(
-        cpu: &Cpu,
-        from: &Checkpoint,
-        name: &str,
-        shape: [usize; 2],
-    ) -> Result<Linear, LoadError> {
-        let weight = matrix(cpu, from, &format!("{name}.weight"), shape)?;
-        Ok(Linear { weight, bias: None })
+    fn load(from: &Loader<'_>, name: &str, shape: [usize; 2]) -> Result<Linear, LoadError> {
+        Ok(Linear { weight: from.matrix(&format!("{name}.weight"), shape)?, bias: None })
     }
 
-    fn with_bias(self, from: &Checkpoint, name: &str) -> Result<Linear, LoadError> {
-        let bias = vector(from, &format!("{name}.bias"), self.weight.n())?;
+    fn with_bias(self, from: &Loader<'_>, name: &str) -> Result<Linear, LoadError> {
+        let bias = from.vector(&format!("{name}.bias"), self.weight.n())?;
         Ok(Linear { bias: Some(bias), ..self })
     }
 

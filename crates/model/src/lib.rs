@@ -9,7 +9,9 @@ pub mod dflash;
 pub mod dflash_config;
 pub mod error;
 mod layer;
+mod load;
 pub mod pass;
 pub mod tokenizer;
 
 pub use error::LoadError;
+pub use load::Precision;

@@ -2,6 +2,7 @@
 //! checkpoints of every family. `fixtures/README.md` says how the goldens were made.
 
 use device::Cpu;
+use model::Precision;
 use model::checkpoint::Checkpoint;
 use model::decoder::{Decoder, Workspace};
 use model::pass::Pass;
@@ -62,10 +63,10 @@ struct Runner {
 }
 
 impl Runner {
-    fn open(path: &str) -> Runner {
+    fn open(path: &str, precision: Precision) -> Runner {
         let cpu = Cpu::new(2);
         let files = Checkpoint::open(&fixtures().join(path)).expect("the checkpoint opens");
-        let decoder = Decoder::load(&cpu, &files).expect("the weights load");
+        let decoder = Decoder::load(&cpu, &files, precision).expect("the weights load");
         assert_eq!(files.unused(), Vec::<String>::new(), "every tensor has a use");
         let kv = decoder.kv_pool(16, PAGE);
         // Pages out of order: only the page table knows where a token lies.
@@ -98,24 +99,24 @@ fn argmax(values: &[f32]) -> u32 {
     best.expect("a row has logits") as u32
 }
 
-fn assert_close(got: &[f32], want: &[f32], tolerance: f32, what: &str) {
+fn assert_close(got: &[f32], want: &[f32], what: &str) {
     let scale = largest(want);
     for (i, (g, w)) in got.iter().zip(want).enumerate() {
         let error = (g - w).abs() / scale;
-        assert!(error <= tolerance, "{what}, entry {i}: {g} for {w}, error {error}");
+        assert!(error <= TOLERANCE, "{what}, entry {i}: {g} for {w}, error {error}");
     }
     assert_eq!(got.len(), want.len(), "{what}");
 }
 
 /// Logits of prompts of 1 to 100 tokens, greedy continuations, and layer outputs.
-fn check(path: &str, golden_file: &str, tolerance: f32) {
+fn check(path: &str, golden_file: &str, precision: Precision) {
     let golden = golden(golden_file);
-    let mut runner = Runner::open(path);
+    let mut runner = Runner::open(path, precision);
     for prompt in &golden.prompts {
         runner.restart();
         let mut row = runner.logits(&prompt.ids, &[]).pop().expect("one row a token");
         let what = format!("{path}, prompt of {}", prompt.ids.len());
-        assert_close(&row, &prompt.last_logits, tolerance, &what);
+        assert_close(&row, &prompt.last_logits, &what);
         for (i, &want) in prompt.greedy.iter().enumerate() {
             assert_eq!(argmax(&row), want, "{what}, greedy token {i}");
             row = runner.logits(&[want], &[]).remove(0);
@@ -126,15 +127,15 @@ fn check(path: &str, golden_file: &str, tolerance: f32) {
     let rows = runner.logits(&golden.prompts[positions.prompt].ids, &[]);
     for ((row, ids), want) in rows.iter().zip(&positions.top_ids).zip(&positions.top_logits) {
         let got: Vec<f32> = ids.iter().map(|&id| row[id]).collect();
-        assert_close(&got, want, tolerance, path);
+        assert_close(&got, want, path);
         assert_eq!(argmax(row), ids[0] as u32);
     }
     runner.restart();
-    check_taps(&mut runner, &golden, tolerance);
+    check_taps(&mut runner, &golden);
 }
 
 /// Tapped features are the outputs of the layers, before the final norm.
-fn check_taps(runner: &mut Runner, golden: &Golden, tolerance: f32) {
+fn check_taps(runner: &mut Runner, golden: &Golden) {
     let states = &golden.layer_outputs.states;
     let taps: Vec<usize> = (0..states.len()).collect();
     let ids = &golden.prompts[golden.layer_outputs.prompt].ids;
@@ -144,7 +145,7 @@ fn check_taps(runner: &mut Runner, golden: &Golden, tolerance: f32) {
     for (position, row) in features.chunks_exact(taps.len() * hidden).enumerate() {
         for (layer, got) in row.chunks_exact(hidden).enumerate() {
             let what = format!("layer {layer}, position {position}");
-            assert_close(got, &states[layer][position], tolerance, &what);
+            assert_close(got, &states[layer][position], &what);
         }
     }
     assert_eq!(features.len(), ids.len() * taps.len() * hidden);
@@ -152,31 +153,38 @@ fn check_taps(runner: &mut Runner, golden: &Golden, tolerance: f32) {
 
 #[test]
 fn llama3_with_scaled_rope() {
-    check("llama3", "llama3/golden.json", TOLERANCE);
+    check("llama3", "llama3/golden.json", Precision::AsStored);
 }
 
 #[test]
 fn llama3_in_bf16_shards() {
-    check("llama3-bf16", "llama3-bf16/golden.json", TOLERANCE);
+    check("llama3-bf16", "llama3-bf16/golden.json", Precision::AsStored);
 }
 
 #[test]
 fn mistral_with_a_sliding_window() {
-    check("mistral", "mistral/golden.json", TOLERANCE);
+    check("mistral", "mistral/golden.json", Precision::AsStored);
 }
 
 #[test]
 fn qwen2_with_biases_and_tied_head() {
-    check("qwen2", "qwen2/golden.json", TOLERANCE);
+    check("qwen2", "qwen2/golden.json", Precision::AsStored);
 }
 
 #[test]
 fn qwen3_with_head_norms_and_free_head_size() {
-    check("qwen3", "qwen3/golden.json", TOLERANCE);
+    check("qwen3", "qwen3/golden.json", Precision::AsStored);
 }
 
 #[test]
 fn gguf_rows_in_llamas_order_are_put_right() {
-    check("llama3.gguf", "llama3.golden.json", TOLERANCE);
-    check("qwen2.gguf", "qwen2.golden.json", TOLERANCE);
+    check("llama3.gguf", "llama3/golden.json", Precision::AsStored);
+}
+
+/// Expanded to floats, block formats give what the reference computed from the same values.
+#[test]
+fn gguf_blocks_hold_the_references_values() {
+    check("llama3-q8_0.gguf", "llama3-q8_0.golden.json", Precision::Float);
+    check("llama3-q4_0.gguf", "llama3-q4_0.golden.json", Precision::Float);
+    check("qwen2.gguf", "qwen2.golden.json", Precision::Float);
 }

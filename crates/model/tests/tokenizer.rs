@@ -5,6 +5,8 @@ mod fixtures;
 
 use fixtures::{fixture, json, metadata};
 use model::LoadError;
+use model::chat::{ChatOptions, ChatTemplate, Message};
+use model::checkpoint::Checkpoint;
 use model::tokenizer::{Specials, Tokenizer};
 use serde_json::{Value, json};
 
@@ -215,5 +217,31 @@ fn long_texts_are_encoded_whole() {
     for text in [" ".repeat(200_000), "a ".repeat(100_000), "x".repeat(20_000)] {
         let ids = tokenizer.encode(&text, Specials::AsText);
         assert_eq!(tokenizer.decode(&ids), text);
+    }
+}
+
+/// The tiny models' tokenizer and chat format, from a folder and from a GGUF file.
+#[test]
+fn whole_checkpoints_bring_their_tokenizer_and_template() {
+    let golden = json("models/tokenizer-golden.json");
+    for path in ["models/qwen3", "models/llama3", "models/llama3.gguf", "models/qwen2.gguf"] {
+        let files = Checkpoint::open(&fixture(path)).expect(path);
+        let tokenizer = Tokenizer::load(&files).expect(path);
+        for case in golden["texts"].as_array().expect("texts") {
+            let text = case["text"].as_str().expect("a text");
+            assert_eq!(
+                tokenizer.encode(text, Specials::Parse),
+                ids(&case["ids"]),
+                "{path}: {text}"
+            );
+        }
+        let template = ChatTemplate::load(&files, &tokenizer).expect(path).expect("a template");
+        let messages: Vec<Message> =
+            serde_json::from_value(golden["chat"]["messages"].clone()).expect("messages");
+        let options = ChatOptions::default();
+        let rendered = template.render(&messages, &options).expect("renders");
+        assert_eq!(rendered, golden["chat"]["rendered"].as_str().expect("a text"), "{path}");
+        let encoded = template.encode(&tokenizer, &messages, &options).expect("encodes");
+        assert_eq!(encoded, ids(&golden["chat"]["ids"]), "{path}");
     }
 }

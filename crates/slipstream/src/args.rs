@@ -222,15 +222,18 @@ pub(crate) struct AcceptanceArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LosslessArgs {
-    /// Verify widths
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2,4,8,16", value_parser = at_least_one)]
+    /// Verify widths of the drafter; none checks none
+    #[arg(long, value_name = "N,…", value_delimiter = ',', num_args = 0.., default_value = "2,4,8,16", value_parser = at_least_one)]
     pub(crate) widths: Vec<usize>,
+    /// Verify widths of a perfect, a wrong and a random drafter
+    #[arg(long, value_name = "N,…", value_delimiter = ',', num_args = 0.., default_value = "4", value_parser = at_least_two)]
+    pub(crate) scripted: Vec<usize>,
+    /// Prompt tokens a step, besides the default
+    #[arg(long, value_name = "N,…", value_delimiter = ',', num_args = 0.., default_value = "1,7,64", value_parser = at_least_one)]
+    pub(crate) chunks: Vec<usize>,
     /// Temperatures
     #[arg(long, value_name = "T,…", value_delimiter = ',', default_value = "0,0.7,1", value_parser = temperature)]
     pub(crate) temperatures: Vec<f32>,
-    /// Prompt tokens a step, besides the default
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,7,64", value_parser = at_least_one)]
-    pub(crate) chunks: Vec<usize>,
     #[command(flatten)]
     pub(crate) workload: WorkloadArgs,
     #[command(flatten)]
@@ -262,6 +265,14 @@ fn at_least_one(text: &str) -> Result<usize, String> {
         Ok(0) => Err("must be at least 1".into()),
         Ok(number) => Ok(number),
         Err(_) => Err("give a whole number from 1".into()),
+    }
+}
+
+fn at_least_two(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0 | 1) => Err("must be at least 2: the anchor and a draft".into()),
+        Ok(number) => Ok(number),
+        Err(_) => Err("give a whole number from 2".into()),
     }
 }
 
@@ -317,7 +328,7 @@ mod tests {
             ("generate x --top-p 1.5", ["--top-p", "above 0"]),
             ("generate x --min-p 1.1", ["--min-p", "from 0"]),
             ("generate x --min-p -0.1", ["--min-p", "from 0"]),
-            ("generate x --top-k -3", ["--top-k", "invalid digit"]),
+            ("generate x --top-k -3", ["--top-k", "is not in 0.."]),
             ("generate x --seed -1", ["--seed", "invalid digit"]),
             ("generate x --max-tokens 0", ["--max-tokens", "at least 1"]),
             ("generate x --max-tokens many", ["--max-tokens", "whole number"]),

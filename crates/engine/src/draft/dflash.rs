@@ -42,7 +42,6 @@ impl DflashDrafter {
             chosen: Vec::new(),
         }
     }
-
 }
 
 /// The drafter was made for `context` positions; a row whose block would reach past them stops

@@ -6,7 +6,7 @@
 //! the same code per split and per merge in the same order.
 
 use super::tile::{self, Finish, Merge, Split, View};
-use super::{Launch, SPLIT, Span, Tail};
+use super::{Launch, SPLIT, Sight, Span, Tail};
 use crate::kv_store::padded;
 use crate::lanes::{LANES, Level};
 use crate::spread::spread;
@@ -86,6 +86,17 @@ impl<'a> Tile<'a> {
         end - self.launch.window.map_or(end, |window| window.min(end))
     }
 
+    /// The end of the rows of its own block that row `row` of the span sees.
+    fn block_end(&self, row: usize) -> usize {
+        let ahead = match self.launch.tail {
+            Tail::Block { sight: Sight::BothWays, .. } => {
+                self.launch.window.unwrap_or(self.span.len)
+            }
+            _ => 1,
+        };
+        self.span.len.min(row.saturating_add(ahead))
+    }
+
     /// The keys of a split that query vector `i` sees, counted from the split's first.
     pub(super) fn visible(&self, i: usize, keys: &Keys) -> Range<usize> {
         let row = self.rows.start + i / self.group();
@@ -98,7 +109,10 @@ impl<'a> Tile<'a> {
                 };
                 (keys, first..end)
             }
-            Keys::Block(keys) => (keys, first.saturating_sub(self.span.context)..self.span.len),
+            Keys::Block(keys) => {
+                let first = first.saturating_sub(self.span.context);
+                (keys, first..self.block_end(row))
+            }
         };
         let start = seen.start.clamp(keys.start, keys.end) - keys.start;
         let end = seen.end.clamp(keys.start, keys.end) - keys.start;
@@ -131,7 +145,7 @@ impl<'a> Tile<'a> {
         let (dim, padded) = (pool.head_dim, padded(pool.head_dim));
         let (mut k, mut v) = (vec![0.0; dim * SPLIT], vec![0.0; SPLIT * padded]);
         match (keys, &self.launch.tail) {
-            (Keys::Block(rows), Tail::Block { k: from_k, v: from_v }) => {
+            (Keys::Block(rows), Tail::Block { k: from_k, v: from_v, .. }) => {
                 for (to, row) in rows.clone().enumerate() {
                     let from = ((self.span.start + row) * pool.kv_heads + self.head) * dim;
                     v[to * padded..][..dim].copy_from_slice(&from_v[from..from + dim]);

@@ -34,14 +34,25 @@ pub struct Span {
 pub enum Tail<'a> {
     /// The rows up to and including itself, whose keys are already in the pool.
     Causal,
-    /// All rows of its span, both ways (the DFlash block): their keys and values are `k` and
+    /// Rows of its span (the DFlash block), as `sight` says: their keys and values are `k` and
     /// `v`, `[rows, kv_heads · head_dim]`, and never enter the pool.
     Block {
         /// Keys, rotated.
         k: &'a [f32],
         /// Values.
         v: &'a [f32],
+        /// Which of them a row sees.
+        sight: Sight,
     },
+}
+
+/// Which rows of its own block a row sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// All of them.
+    BothWays,
+    /// Those up to and including itself.
+    Behind,
 }
 
 /// What a launch attends to, besides the queries.
@@ -60,14 +71,14 @@ pub struct Launch<'a> {
     pub heads: usize,
     /// Factor on `q·k`, usually `1/√head_dim`.
     pub scale: f32,
-    /// Sliding window: a row at position `p` sees keys at positions `> p - window`.
+    /// Sliding window: a row sees keys whose position differs from its own by less than this.
     pub window: Option<usize>,
 }
 
 /// `out` and `q` are `[rows, heads · head_dim]`. Rows of no span keep what they had.
 ///
 /// The keys of a [`Tail::Block`] are splits of their own, counted from the block's first row, and
-/// come after those of the context. A window hides what lies behind a row only.
+/// come after those of the context.
 ///
 /// # Panics
 /// When the shapes do not match, a span reaches past the rows or the pages, or the window is 0.
@@ -88,7 +99,7 @@ impl Launch<'_> {
         assert!(self.window != Some(0), "a window holds at least the row itself");
         assert!(q == out && q.is_multiple_of(width), "q and out are rows of {width}");
         let rows = q / width;
-        if let Tail::Block { k, v } = &self.tail {
+        if let Tail::Block { k, v, .. } = &self.tail {
             let len = rows * self.pool.kv_heads * self.pool.head_dim;
             assert_eq!((k.len(), v.len()), (len, len), "the block's k and v have a row for each q");
         }

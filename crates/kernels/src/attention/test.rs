@@ -25,8 +25,10 @@ struct Request {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Causal,
-    Block,
+    Block(Sight),
 }
+
+const KINDS: [Kind; 3] = [Kind::Causal, Kind::Block(Sight::BothWays), Kind::Block(Sight::Behind)];
 
 impl Case {
     /// `shapes` holds (context, rows) of each request.
@@ -79,7 +81,7 @@ impl Case {
                 let (from, to) = (done.min(request.rows), (done + chunk).min(request.rows));
                 let (context, stored) = match kind {
                     Kind::Causal => (request.context + from, request.context + to),
-                    Kind::Block => (request.context, request.context),
+                    Kind::Block(_) => (request.context, request.context),
                 };
                 let slot =
                     |t| pages[first_page + t / page_size] as usize * page_size + t % page_size;
@@ -95,7 +97,7 @@ impl Case {
             }
             let tail = match kind {
                 Kind::Causal => Tail::Causal,
-                Kind::Block => Tail::Block { k: &k, v: &v },
+                Kind::Block(sight) => Tail::Block { k: &k, v: &v, sight },
             };
             let y = self.launch(&cpu, level, &pool, &pages, &spans, tail, &q);
             for (span, out) in spans.iter().zip(&mut outs) {
@@ -139,10 +141,12 @@ impl Case {
             for (i, q) in request.q.chunks(self.dim).enumerate() {
                 let (row, head) = (i / self.heads, i % self.heads / (self.heads / self.kv_heads));
                 let position = request.context + row;
-                let end = if kind == Kind::Causal {
-                    position + 1
-                } else {
-                    request.context + request.rows
+                let end = match kind {
+                    Kind::Block(Sight::BothWays) => {
+                        let ahead = self.window.unwrap_or(usize::MAX);
+                        (request.context + request.rows).min(position.saturating_add(ahead))
+                    }
+                    Kind::Causal | Kind::Block(Sight::Behind) => position + 1,
                 };
                 let start = self.window.map_or(0, |w| (position + 1).saturating_sub(w));
                 let at = |t: usize| (t * self.kv_heads + head) * self.dim;
@@ -175,7 +179,7 @@ fn matches_f64() {
     for geometry in [(9, 3, 64), (2, 2, 5), (4, 1, 80), (5, 1, 20)] {
         for window in [None, Some(1), Some(20), Some(300)] {
             let case = Case::new(&mut random, geometry, window, &shapes);
-            for kind in [Kind::Causal, Kind::Block] {
+            for kind in KINDS {
                 for page_size in [1, 16] {
                     let how = (page_size, WHOLE, 2);
                     let y = case.run(&mut random, Level::best(), kind, how);
@@ -223,7 +227,7 @@ fn bits_do_not_depend_on_other_requests() {
     let mut random = Random::fresh();
     let shapes = [(300, 16), (0, 8), (513, 1), (40, 16), (100, 16), (256, 16)];
     for window in [None, Some(64)] {
-        for kind in [Kind::Causal, Kind::Block] {
+        for kind in KINDS {
             let mut case = Case::new(&mut random, (6, 2, 64), window, &shapes);
             let together = case.run(&mut random, Level::best(), kind, (16, WHOLE, 3));
             let mut alone = Vec::new();

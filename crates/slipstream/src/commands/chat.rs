@@ -94,7 +94,10 @@ impl<'a> Chat<'a> {
     fn ask(&mut self, text: &str) -> Result<Output, Failure> {
         let mut messages = self.messages.clone();
         messages.push(Message::new("user", text));
-        let (prompt, dropped) = self.fit(&mut messages)?;
+        let context = self.session.engine.info().context;
+        let room = self.args.sampling.max_tokens.min(context / ROOM);
+        let encode = |messages: &[Message]| self.session.encode_chat(messages);
+        let (prompt, dropped) = fit(&mut messages, context - room, encode)?;
         if dropped > 0 {
             eprintln!("note: the context is full: the {dropped} oldest messages are forgotten");
         }
@@ -104,25 +107,6 @@ impl<'a> Chat<'a> {
         messages.push(Message::new("assistant", &answer.text));
         self.messages = messages;
         Ok(answer)
-    }
-
-    /// The conversation as ids, its oldest exchanges dropped as far as needed to leave room for
-    /// an answer; and how many messages were dropped. The last message always stays: a request
-    /// that is too long by itself is refused by the engine.
-    fn fit(&self, messages: &mut Vec<Message>) -> Result<(Vec<u32>, usize), Failure> {
-        let context = self.session.engine.info().context;
-        let room = self.args.sampling.max_tokens.min(context / ROOM);
-        let mut dropped = 0;
-        loop {
-            let ids = self.session.encode_chat(messages)?;
-            if ids.len() + room <= context {
-                return Ok((ids, dropped));
-            }
-            match drop_oldest(messages) {
-                0 => return Ok((ids, dropped)),
-                count => dropped += count,
-            }
-        }
     }
 
     /// Streams the answer, then the line of figures, then, with `--compare`, the same undrafted.
@@ -190,6 +174,27 @@ pub(crate) fn seed(sampling: &Sampling) -> String {
     if sampling.temperature > 0.0 { format!(" · seed {}", sampling.seed) } else { String::new() }
 }
 
+/// The conversation as ids, its oldest exchanges dropped until at most `most` ids are left; and how
+/// many messages were dropped. The last message always stays: one that is too long by itself is
+/// refused by the engine.
+fn fit(
+    messages: &mut Vec<Message>,
+    most: usize,
+    encode: impl Fn(&[Message]) -> Result<Vec<u32>, Failure>,
+) -> Result<(Vec<u32>, usize), Failure> {
+    let mut dropped = 0;
+    loop {
+        let ids = encode(messages)?;
+        if ids.len() <= most {
+            return Ok((ids, dropped));
+        }
+        match drop_oldest(messages) {
+            0 => return Ok((ids, dropped)),
+            count => dropped += count,
+        }
+    }
+}
+
 /// Drops the oldest question and its answer, the system message aside; returns how many messages
 /// went: none when only the last question is left.
 fn drop_oldest(messages: &mut Vec<Message>) -> usize {
@@ -206,19 +211,27 @@ mod tests {
     use engine::{Stats, TokenOut};
 
     #[test]
-    fn the_oldest_exchange_goes_first_and_the_last_question_stays() {
+    fn the_oldest_exchanges_go_until_it_fits_and_the_last_question_stays() {
         let roles = ["system", "user", "assistant", "user", "assistant", "user"];
-        let mut messages: Vec<Message> = roles
-            .iter()
-            .enumerate()
-            .map(|(at, role)| Message::new(*role, at.to_string()))
-            .collect();
-        let left = |messages: &[Message]| {
-            messages.iter().flat_map(|message| message.content.clone()).collect::<String>()
+        // A message costs ten ids; the first of them is its number.
+        let encode = |messages: &[Message]| {
+            let numbers = messages.iter().flat_map(|message| &message.content);
+            Ok(numbers.flat_map(|number| vec![number.parse().unwrap(); 10]).collect())
         };
-        assert_eq!((drop_oldest(&mut messages), left(&messages)), (2, "0345".into()));
-        assert_eq!((drop_oldest(&mut messages), left(&messages)), (2, "05".into()));
-        assert_eq!((drop_oldest(&mut messages), left(&messages)), (0, "05".into()));
+        for (most, left, dropped) in [
+            (100, vec![0, 1, 2, 3, 4, 5], 0),
+            (60, vec![0, 1, 2, 3, 4, 5], 0),
+            (59, vec![0, 3, 4, 5], 2),
+            (39, vec![0, 5], 4),
+            (5, vec![0, 5], 4),
+        ] {
+            let numbered = roles.iter().enumerate();
+            let mut messages: Vec<Message> =
+                numbered.map(|(at, role)| Message::new(*role, at.to_string())).collect();
+            let (mut ids, count) = fit(&mut messages, most, encode).unwrap();
+            ids.dedup();
+            assert_eq!((ids, count), (left, dropped), "at most {most}");
+        }
     }
 
     #[test]

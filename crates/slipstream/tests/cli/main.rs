@@ -64,7 +64,8 @@ impl Run {
         let Run { code, out, err } = self;
         assert_eq!(code, Some(2), "standard error: {err}");
         assert!(!err.contains("panicked"), "{err}");
-        assert_eq!(err.matches("error: ").count(), 1, "one error, not {err}");
+        let errors = err.lines().filter(|line| line.starts_with("error: ")).count();
+        assert_eq!(errors, 1, "one error, not {err}");
         for part in parts {
             assert!(err.contains(part), "no {part:?} in {err}");
         }

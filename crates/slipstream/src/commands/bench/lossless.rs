@@ -1,7 +1,7 @@
 //! Same seed, same bytes: outputs with every drafter, width and chunk size against plain ones.
 
 use super::workload::Workload;
-use crate::args::{LosslessArgs, ModelArgs};
+use crate::args::LosslessArgs;
 use crate::failure::Failure;
 use crate::session::load;
 use engine::draft::{Drafter, Scripted};
@@ -35,25 +35,22 @@ pub(crate) fn run(args: LosslessArgs) -> Result<(), Failure> {
     }
     drop(drafted);
     for truth in &truths {
-        for &width in &args.widths {
+        for &width in &args.scripted {
             for (name, drafter) in scripted(truth, width) {
                 let mut engine = workload.engine_with(&args.model, drafter)?;
                 let requests = workload.requests(truth.temperature, Speculation::Width(width));
-                check.compare(
-                    &format!("{name} drafter, width {width}"),
-                    truth,
-                    &mut engine,
-                    requests,
-                )?;
+                let what = format!("{name} drafter, width {width}");
+                check.compare(&what, truth, &mut engine, requests)?;
             }
         }
         for &chunk in &args.chunks {
-            let options = EngineOptions { chunk, ..workload.options() };
+            // One request at a time as well: neither chunks nor neighbours change anything.
+            let options = EngineOptions { chunk, max_running: 1, ..workload.options() };
             let mut engine = Engine::new(load(&args.model)?, options);
             let requests = workload.requests(truth.temperature, Speculation::Auto);
-            check.compare(&format!("DFlash, chunks of {chunk}"), truth, &mut engine, requests)?;
+            let what = format!("DFlash, one at a time, chunks of {chunk}");
+            check.compare(&what, truth, &mut engine, requests)?;
         }
-        alone(&mut check, &args.model, &workload, truth)?;
     }
     if check.different > 0 { Err(Failure::Different) } else { Ok(()) }
 }
@@ -77,19 +74,6 @@ fn truths(
         truths.push(Truth { temperature, prompts: prompts.clone(), outputs });
     }
     Ok(truths)
-}
-
-/// Some of the plain requests again, one at a time: neighbours change nothing either.
-fn alone(
-    check: &mut Check,
-    model: &ModelArgs,
-    workload: &Workload,
-    truth: &Truth,
-) -> Result<(), Failure> {
-    let options = EngineOptions { max_running: 1, ..workload.options() };
-    let mut engine = Engine::new(load(model)?, options);
-    let requests = workload.requests(truth.temperature, Speculation::Off);
-    check.compare("plain, one at a time", truth, &mut engine, requests)
 }
 
 struct Check {
@@ -126,9 +110,6 @@ impl Check {
 
 /// A drafter that is always right, one that never is, and one that knows nothing.
 fn scripted(truth: &Truth, width: usize) -> Vec<(&'static str, Box<dyn Drafter>)> {
-    if width < 2 {
-        return Vec::new();
-    }
     let ids: Vec<Vec<u32>> = truth.outputs.iter().map(Output::ids).collect();
     let (prompts, requests) = (truth.prompts.clone(), ids.len());
     // Requests are numbered in the order of their submission, one run an engine.

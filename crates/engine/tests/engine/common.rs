@@ -8,19 +8,19 @@ use engine::{
 use std::path::{Path, PathBuf};
 
 /// A committed tiny model.
-pub fn fixture(name: &str) -> PathBuf {
+pub(crate) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models").join(name)
 }
 
 /// A tiny target, perhaps with a tiny drafter.
-pub fn pair(target: &str, draft: Option<&str>) -> Pair {
+pub(crate) fn pair(target: &str, draft: Option<&str>) -> Pair {
     let draft = draft.map(fixture);
     Pair::load(&Cpu::new(2), &fixture(target), draft.as_deref(), &PairOptions::default())
         .expect("the committed models load")
 }
 
 /// A request of `max_tokens` tokens that nothing else ends.
-pub fn request(prompt: &[u32], max_tokens: usize) -> Request {
+pub(crate) fn request(prompt: &[u32], max_tokens: usize) -> Request {
     Request {
         prompt: prompt.to_vec(),
         sampling: Sampling::default(),
@@ -33,21 +33,21 @@ pub fn request(prompt: &[u32], max_tokens: usize) -> Request {
 }
 
 /// A prompt of `len` ids that depends on `seed`.
-pub fn prompt(seed: u64, len: usize) -> Vec<u32> {
+pub(crate) fn prompt(seed: u64, len: usize) -> Vec<u32> {
     (0..len as u64)
         .map(|i| (((seed * 7919 + i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) % 250) as u32)
         .collect()
 }
 
 /// Runs requests on a fresh engine without a drafter.
-pub fn plain(target: &str, requests: &[Request]) -> Vec<Output> {
+pub(crate) fn plain(target: &str, requests: &[Request]) -> Vec<Output> {
     let mut engine = Engine::new(pair(target, None), EngineOptions::default());
     let off = requests.iter().cloned().map(|r| Request { speculation: Speculation::Off, ..r });
     engine.run(off.collect()).expect("plain requests run")
 }
 
 /// Runs requests on a fresh engine with `drafter`.
-pub fn drafted(
+pub(crate) fn drafted(
     target: &str,
     drafter: Box<dyn Drafter>,
     options: EngineOptions,
@@ -65,6 +65,6 @@ pub fn drafted(
 }
 
 /// The ids of every output.
-pub fn ids(outputs: &[Output]) -> Vec<Vec<u32>> {
+pub(crate) fn ids(outputs: &[Output]) -> Vec<Vec<u32>> {
     outputs.iter().map(Output::ids).collect()
 }

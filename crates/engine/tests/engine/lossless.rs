@@ -1,8 +1,6 @@
 //! Same seed, same bytes: no drafter, width, batch, chunk or page size may change a token.
 
-mod common;
-
-use common::{drafted, ids, pair, plain, prompt, request};
+use crate::common::{drafted, ids, pair, plain, prompt, request};
 use engine::draft::{Drafter, Scripted};
 use engine::{Engine, EngineOptions, Request, Sampling, Speculation};
 

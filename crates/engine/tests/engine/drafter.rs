@@ -1,10 +1,11 @@
 //! What a drafter is told, and when it is left alone.
 
-mod common;
-
-use common::{drafted, ids, pair, plain, prompt, request};
+use crate::common::{drafted, fixture, ids, pair, plain, prompt, request};
+use device::Cpu;
 use engine::draft::{DraftRow, Drafter};
-use engine::{Engine, EngineOptions, FinishReason, Limits, Request, Speculation, Stops};
+use engine::{
+    Engine, EngineOptions, FinishReason, Limits, Pair, PairOptions, Request, Speculation, Stops,
+};
 use model::decoder::Decoder;
 use std::sync::{Arc, Mutex};
 
@@ -174,4 +175,38 @@ fn drafting_is_a_matter_of_each_request() {
     let outputs = engine.run(vec![on, off]).expect("runs");
     assert!(outputs[0].stats.drafted > 0);
     assert_eq!((outputs[1].stats.drafted, outputs[1].stats.steps), (0, 39));
+}
+
+/// A drafter made for fewer positions than the target: only the request that outgrows it stops
+/// drafting.
+#[test]
+fn a_request_past_the_drafters_positions_goes_on_without_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(fixture("dflash").join(file), folder.path().join(file)).expect("copies");
+    }
+    let config = folder.path().join("config.json");
+    let text = std::fs::read_to_string(&config).expect("reads");
+    let short =
+        text.replace("\"max_position_embeddings\": 512", "\"max_position_embeddings\": 128");
+    assert_ne!(text, short, "the configuration has the field");
+    std::fs::write(&config, short).expect("writes");
+    let load = |draft: &std::path::Path| {
+        Pair::load(&Cpu::new(2), &fixture("qwen3"), Some(draft), &PairOptions::default())
+            .expect("the pair loads")
+    };
+    let requests = vec![request(&prompt(1, 100), 100), request(&prompt(2, 20), 60)];
+    let truth = ids(&plain("qwen3", &requests));
+    let options = || EngineOptions { max_running: 2, kv_tokens: Some(512), ..Default::default() };
+    let unbounded =
+        Engine::new(load(&fixture("dflash")), options()).run(requests.clone()).expect("runs");
+    let bounded = Engine::new(load(folder.path()), options()).run(requests).expect("runs");
+    assert_eq!(ids(&bounded), truth);
+    let (long, neighbour) = (&bounded[0].stats, &bounded[1].stats);
+    assert!(long.drafted > 0 && long.drafted < unbounded[0].stats.drafted);
+    assert_eq!(
+        (neighbour.drafted, &neighbour.accepted),
+        (unbounded[1].stats.drafted, &unbounded[1].stats.accepted),
+        "the neighbour drafts as ever"
+    );
 }

@@ -1,0 +1,90 @@
+//! Same seed, same bytes with the real pair. `slipstream bench lossless` does this at length.
+
+use crate::{cpu, files};
+use engine::draft::Scripted;
+use engine::{
+    Engine, EngineOptions, Limits, Output, Pair, PairOptions, Request, Sampling, Speculation, Stops,
+};
+use model::chat::{ChatOptions, Message};
+
+const QUESTIONS: [&str; 6] = [
+    "Give me three uses for a paper clip.",
+    "Write a Python function that returns the n-th Fibonacci number.",
+    "List ten animals that live in the sea.",
+    "Tell me a short story about a lighthouse keeper.",
+    "Give the capital, population and currency of Japan as JSON.",
+    "Why is the sky blue?",
+];
+
+fn pair() -> Pair {
+    let (target, draft) = files();
+    Pair::load(&cpu(), &target, Some(&draft), &PairOptions::default()).expect("the pair loads")
+}
+
+fn options() -> EngineOptions {
+    EngineOptions { max_running: QUESTIONS.len(), kv_tokens: Some(2048), ..Default::default() }
+}
+
+fn requests(pair: &Pair, temperature: f32, speculation: Speculation) -> Vec<Request> {
+    let template = pair.template.as_ref().expect("the default target has a template");
+    let request = |(seed, question): (usize, &&str)| Request {
+        prompt: template
+            .encode(&pair.tokenizer, &[Message::new("user", *question)], &ChatOptions::default())
+            .expect("the template takes a question"),
+        sampling: Sampling { temperature, seed: seed as u64, ..Sampling::default() },
+        stops: Stops { ids: pair.tokenizer.end_ids().to_vec(), strings: vec![] },
+        limits: Limits { max_tokens: Some(48) },
+        speculation,
+        logprobs: None,
+    };
+    QUESTIONS.iter().enumerate().map(request).collect()
+}
+
+fn bytes(outputs: &[Output]) -> Vec<(Vec<u32>, String)> {
+    outputs.iter().map(|output| (output.ids(), output.text.clone())).collect()
+}
+
+#[test]
+fn drafts_batches_and_chunks_change_no_byte() {
+    for temperature in [0.0, 0.7, 1.0] {
+        let loaded = pair();
+        let plain = requests(&loaded, temperature, Speculation::Off);
+        let mut engine = Engine::new(loaded, options());
+        let truth = bytes(&engine.run(plain.clone()).expect("runs"));
+        assert!(truth.iter().all(|(ids, text)| !ids.is_empty() && !text.is_empty()));
+        for width in [2, 4, 8, 16] {
+            let speculation = Speculation::Width(width);
+            let wide = plain.iter().cloned().map(|r| Request { speculation, ..r }).collect();
+            let outputs = engine.run(wide).expect("runs");
+            assert_eq!(bytes(&outputs), truth, "T {temperature}, width {width}");
+            let accepted: usize = outputs.iter().map(|o| o.stats.committed - o.stats.steps).sum();
+            assert!(accepted > 0, "no draft was ever accepted");
+        }
+        for (chunk, max_running) in [(1, 6), (7, 1), (64, 3)] {
+            let options = EngineOptions { chunk, max_running, ..options() };
+            let auto = requests(&pair(), temperature, Speculation::Auto);
+            let outputs = Engine::new(pair(), options).run(auto).expect("runs");
+            assert_eq!(bytes(&outputs), truth, "T {temperature}, chunks of {chunk}");
+        }
+        let ids: Vec<Vec<u32>> = truth.iter().map(|(ids, _)| ids.clone()).collect();
+        let starts: Vec<usize> = plain.iter().map(|r| r.prompt.len()).collect();
+        let perfect = move |id: u64, at: usize| {
+            ids[id as usize].get(at - starts[id as usize]).copied().unwrap_or(2)
+        };
+        let wrong = {
+            let perfect = perfect.clone();
+            move |id, at| perfect(id, at) ^ 1
+        };
+        let random = |id: u64, at: usize| ((id * 31 + at as u64) * 7919 % 49152) as u32;
+        let drafters: [(&str, Box<dyn engine::draft::Drafter>); 3] = [
+            ("perfect", Box::new(Scripted::new(8, perfect))),
+            ("wrong", Box::new(Scripted::new(8, wrong))),
+            ("random", Box::new(Scripted::new(8, random))),
+        ];
+        for (name, drafter) in drafters {
+            let auto = requests(&pair(), temperature, Speculation::Auto);
+            let outputs = Engine::with_drafter(pair(), drafter, options()).run(auto).expect("runs");
+            assert_eq!(bytes(&outputs), truth, "T {temperature}, {name} drafter");
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The engine on tiny models.
+
+mod common;
+mod drafter;
+mod lossless;
