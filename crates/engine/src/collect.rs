@@ -1,6 +1,7 @@
 //! Requests run to their ends: for scripts, benchmarks and tests.
 
 use crate::{Engine, EngineLost, FinishReason, Reject, Request, Stats, TokenOut};
+use device::HostDevice;
 
 /// A finished generation.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +34,7 @@ impl Output {
     }
 }
 
-impl Engine {
+impl<D: HostDevice> Engine<D> {
     /// Submits `requests` together and takes turns until all have ended. Outputs are in the
     /// requests' order. Updates of other requests that end meanwhile are dropped.
     ///

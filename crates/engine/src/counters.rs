@@ -8,6 +8,8 @@ use std::time::Duration;
 pub struct Counters {
     /// Landed steps.
     pub steps: u64,
+    /// Those that were still running when the step behind them had been launched.
+    pub led: u64,
     /// Device time of those steps, by part.
     pub times: StepTimes,
     /// Time the host waited in landing, the only place where it waits.
@@ -40,6 +42,7 @@ impl Sub for Counters {
     fn sub(self, earlier: Counters) -> Counters {
         Counters {
             steps: self.steps - earlier.steps,
+            led: self.led - earlier.led,
             times: StepTimes {
                 draft: self.times.draft - earlier.times.draft,
                 verify: self.times.verify - earlier.times.verify,

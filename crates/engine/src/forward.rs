@@ -1,62 +1,78 @@
 //! One step on the forward lane: draft → verify → choose → accept → publish → absorb, with no
-//! host in between. The lane alone owns this state, so nothing else can write it.
+//! host in between.
 
 use crate::counters::StepTimes;
 use crate::draft::{DraftRow, Drafter};
-use device::Cpu;
+use crate::target::Target;
 use kernels::accept::accept;
-use kernels::choose::{Draw, LogProbs, choose, log_probs};
-use kernels::kv_store::KvPool;
-use model::decoder::{Decoder, Workspace};
+use kernels::choose::{Draw, LogProbs};
 use model::pass::{Pass, slot};
-use schedule::{Absorb, PlannedRow, RowOutcome, TableWrite, Then, Work};
+use schedule::{Absorb, PlannedRow, RowOutcome, Then, Work};
 use std::time::Instant;
 
-/// The device's side of the engine.
+/// What the forward lane owns alone.
 pub(crate) struct Forward {
-    cpu: Cpu,
-    target: Decoder,
+    target: Box<dyn Target>,
     drafter: Box<dyn Drafter>,
-    kv: KvPool,
-    /// Ids below this may be chosen.
-    allowed: usize,
-    rows: Vec<RowState>,
-    /// Pages of each row, in token order.
-    table: Vec<Vec<u32>>,
-    workspace: Workspace,
+    page_size: usize,
     pass: Pass,
-    logits: Vec<f32>,
     /// Features of the rows to absorb, `[rows, taps · hidden]`.
     features: Vec<f32>,
 }
 
-/// What the device knows of a running request: written by the step that ends, read by the next.
-#[derive(Clone, Copy, Debug, Default)]
-struct RowState {
-    /// Tokens with KV.
-    len: usize,
-    /// The token at position `len`, chosen but not yet computed.
-    anchor: u32,
+/// The device's buffers as a step sees them.
+pub(crate) struct StepMemory<'j> {
+    /// Page ids of the planned rows, row after row, each as many as the plan says.
+    pub(crate) pages: &'j [u32],
+    /// Tokens with KV, by place in the row table. Published by the step that ends.
+    pub(crate) lengths: &'j mut [u32],
+    /// The token chosen but not yet computed, by place in the row table.
+    pub(crate) anchors: &'j mut [u32],
+    /// An [`Entry`] a planned row.
+    pub(crate) results: &'j mut [u32],
+    /// Elements of an entry.
+    pub(crate) stride: usize,
 }
 
-/// What came back from a step.
-pub(crate) struct StepResult {
-    /// One entry a planned row.
-    pub(crate) rows: Vec<RowResult>,
-    /// Where the time went.
+/// What the host alone measures or formats; no device needs it to go on.
+pub(crate) struct Aside {
+    /// For each planned row, an entry a token when the request asked for them.
+    pub(crate) logprobs: Vec<Vec<LogProbs>>,
     pub(crate) times: StepTimes,
 }
 
-/// What a step did for one row.
-#[derive(Default)]
-pub(crate) struct RowResult {
-    pub(crate) outcome: RowOutcome,
-    /// One entry a token, when the request asked for them.
-    pub(crate) logprobs: Vec<LogProbs>,
+/// A planned row's results as words: count, accepted, drafted, then the tokens.
+pub(crate) struct Entry;
+
+impl Entry {
+    /// Elements of an entry for blocks of up to `width` tokens.
+    pub(crate) const fn stride(width: usize) -> usize {
+        3 + width
+    }
+
+    fn write(words: &mut [u32], outcome: &RowOutcome) {
+        let tokens = &outcome.tokens;
+        words[..3].copy_from_slice(&[
+            tokens.len() as u32,
+            outcome.accepted as u32,
+            outcome.drafted as u32,
+        ]);
+        words[3..3 + tokens.len()].copy_from_slice(tokens);
+    }
+
+    pub(crate) fn read(words: &[u32]) -> RowOutcome {
+        RowOutcome {
+            tokens: words[3..3 + words[0] as usize].to_vec(),
+            accepted: words[1] as usize,
+            drafted: words[2] as usize,
+        }
+    }
 }
 
 /// A planned row once the device's own length is known.
-struct Block {
+struct Block<'j> {
+    row: &'j PlannedRow,
+    pages: &'j [u32],
     /// First row in the pass, and rows.
     first: usize,
     len: usize,
@@ -69,86 +85,56 @@ struct Block {
 
 impl Forward {
     pub(crate) fn new(
-        cpu: Cpu,
-        target: Decoder,
+        target: Box<dyn Target>,
         drafter: Box<dyn Drafter>,
-        kv: KvPool,
-        allowed: usize,
-        rows: usize,
+        page_size: usize,
     ) -> Forward {
-        Forward {
-            cpu,
-            target,
-            drafter,
-            kv,
-            allowed,
-            rows: vec![RowState::default(); rows],
-            table: vec![Vec::new(); rows],
-            workspace: Workspace::default(),
-            pass: Pass::default(),
-            logits: Vec::new(),
-            features: Vec::new(),
-        }
+        Forward { target, drafter, page_size, pass: Pass::default(), features: Vec::new() }
     }
 
-    /// Runs the step `planned`, for which the page table needs `writes`.
-    pub(crate) fn run(&mut self, planned: &[PlannedRow], writes: &[TableWrite]) -> StepResult {
-        for write in writes {
-            self.table[write.row].truncate(write.first);
-            self.table[write.row].extend(&write.pages);
-        }
+    /// Runs the step `planned`.
+    pub(crate) fn run(&mut self, planned: &[PlannedRow], mut memory: StepMemory<'_>) -> Aside {
         let mut times = StepTimes::default();
         let start = Instant::now();
-        let drafts = self.draft(planned);
+        let drafts = self.draft(planned, &memory);
         times.draft = start.elapsed();
 
         let start = Instant::now();
-        let blocks = self.build(planned, drafts);
+        let blocks = self.build(planned, drafts, &memory);
         if self.pass.rows() > 0 {
-            let (w, kv, taps) = (&mut self.workspace, &mut self.kv, self.drafter.taps());
-            self.target.forward(&self.cpu, w, kv, &self.pass, taps);
+            self.target.forward(&self.pass, self.drafter.taps());
         }
-        let chosen = self.choose(planned, &blocks);
-        let rows = self.accept(planned, &blocks, &chosen);
+        let chosen = self.choose(&blocks);
+        let (outcomes, logprobs) = self.accept(&blocks, &chosen);
+        publish(&blocks, &outcomes, &mut memory);
         times.verify = start.elapsed();
 
         let start = Instant::now();
-        self.absorb(planned, &blocks, &rows);
+        self.absorb(&blocks, &outcomes);
         times.absorb = start.elapsed();
-        StepResult { rows, times }
-    }
-
-    /// Width of a row's verify block, now that its exact length is known.
-    fn width(&self, row: &PlannedRow) -> usize {
-        match row.work {
-            Work::Chunk { .. } => 0,
-            Work::Block { width } => width.min(row.limit - 1 - self.rows[row.row.index].len),
-        }
+        Aside { logprobs, times }
     }
 
     /// Proposals of every planned row (none for chunks).
-    fn draft(&mut self, planned: &[PlannedRow]) -> Vec<Vec<u32>> {
+    fn draft(&mut self, planned: &[PlannedRow], memory: &StepMemory<'_>) -> Vec<Vec<u32>> {
         let mut drafts = vec![Vec::new(); planned.len()];
         let (mut wanting, mut places) = (Vec::new(), Vec::new());
-        for (i, row) in planned.iter().enumerate() {
-            let (width, state) = (self.width(row), self.rows[row.row.index]);
+        for (i, (row, pages)) in with_pages(planned, memory.pages).enumerate() {
+            let Work::Block { width } = row.work else { continue };
+            let len = memory.lengths[row.row.index] as usize;
+            let width = width.min(row.limit - 1 - len);
             if width > 1 {
                 places.push(i);
-                wanting.push(DraftRow {
-                    request: row.id,
-                    anchor: state.anchor,
-                    len: state.len,
-                    width,
-                    pages: &self.table[row.row.index][..row.pages],
-                    draw: draw(row, state.len + 1),
-                });
+                let anchor = memory.anchors[row.row.index];
+                let draw = draw(row, len + 1);
+                wanting.push(DraftRow { request: row.id, anchor, len, width, pages, draw });
             }
         }
         if wanting.is_empty() {
             return drafts;
         }
         let mut proposals = vec![Vec::new(); wanting.len()];
-        self.drafter.propose(&self.target, &wanting, &mut proposals);
+        self.drafter.propose(&wanting, &mut proposals);
         for (place, proposal) in places.into_iter().zip(proposals) {
             drafts[place] = proposal;
         }
@@ -156,118 +142,138 @@ impl Forward {
     }
 
     /// Lays the rows of the verify pass out.
-    fn build(&mut self, planned: &[PlannedRow], drafts: Vec<Vec<u32>>) -> Vec<Block> {
+    fn build<'j>(
+        &mut self,
+        planned: &'j [PlannedRow],
+        drafts: Vec<Vec<u32>>,
+        memory: &StepMemory<'j>,
+    ) -> Vec<Block<'j>> {
         self.pass.clear();
         let mut blocks = Vec::with_capacity(planned.len());
-        for (row, drafts) in planned.iter().zip(drafts) {
+        for ((row, pages), drafts) in with_pages(planned, memory.pages).zip(drafts) {
             let first = self.pass.rows();
-            let state = &mut self.rows[row.row.index];
-            let pages = &self.table[row.row.index][..row.pages];
+            let len = memory.lengths[row.row.index] as usize;
             let mut push = |tokens: &[u32], context| {
-                self.pass.push(tokens, context, pages, self.kv.page_size);
+                self.pass.push(tokens, context, pages, self.page_size);
             };
             let (context, choosing) = match &row.work {
                 Work::Chunk { tokens, start, then } => {
                     push(tokens, *start);
-                    state.len = *start;
                     (*start, usize::from(*then == Then::Choose))
                 }
                 // The sequence is full: an earlier step filled it after this one was planned.
-                Work::Block { .. } if state.len + 1 >= row.limit => (state.len, 0),
+                Work::Block { .. } if len + 1 >= row.limit => (len, 0),
                 Work::Block { .. } => {
+                    let anchor = memory.anchors[row.row.index];
                     let tokens: Vec<u32> =
-                        std::iter::once(state.anchor).chain(drafts.iter().copied()).collect();
-                    push(&tokens, state.len);
-                    (state.len, tokens.len())
+                        std::iter::once(anchor).chain(drafts.iter().copied()).collect();
+                    push(&tokens, len);
+                    (len, tokens.len())
                 }
             };
             let len = self.pass.rows() - first;
-            blocks.push(Block { first, len, context, drafts, choosing });
+            blocks.push(Block { row, pages, first, len, context, drafts, choosing });
         }
         blocks
     }
 
     /// The target's choices, block after block.
-    fn choose(&mut self, planned: &[PlannedRow], blocks: &[Block]) -> Vec<u32> {
+    fn choose(&mut self, blocks: &[Block<'_>]) -> Vec<u32> {
         let (mut rows, mut draws) = (Vec::new(), Vec::new());
-        for (row, block) in planned.iter().zip(blocks) {
+        for block in blocks {
             for j in block.len - block.choosing..block.len {
                 rows.push(block.first + j);
-                draws.push(draw(row, block.context + j + 1));
+                draws.push(draw(block.row, block.context + j + 1));
             }
         }
         let mut chosen = vec![0; rows.len()];
         if !rows.is_empty() {
-            self.target.logits(&self.cpu, &mut self.workspace, &rows, &mut self.logits);
-            let vocab = self.target.config().vocab;
-            choose(&self.cpu, &self.logits, vocab, self.allowed, &draws, &mut chosen);
+            self.target.choose(&rows, &draws, &mut chosen);
         }
         chosen
     }
 
-    /// Accepts drafts and publishes lengths and anchors.
+    /// Accepts drafts, and looks log-probabilities up where they are asked for.
     fn accept(
-        &mut self,
-        planned: &[PlannedRow],
-        blocks: &[Block],
+        &self,
+        blocks: &[Block<'_>],
         chosen: &[u32],
-    ) -> Vec<RowResult> {
-        let vocab = self.target.config().vocab;
+    ) -> (Vec<RowOutcome>, Vec<Vec<LogProbs>>) {
         let mut at = 0;
-        let mut results = Vec::with_capacity(planned.len());
-        for (row, block) in planned.iter().zip(blocks) {
+        let one = |block: &Block<'_>| {
             let choices = &chosen[at..at + block.choosing];
             let accepted = match choices {
                 [] => 0,
                 _ => accept(&block.drafts, choices),
             };
             let tokens = choices[..choices.len().min(accepted + 1)].to_vec();
-            let logprobs = row.logprobs.map_or_else(Vec::new, |top| {
-                let logits = self.logits[at * vocab..].chunks_exact(vocab);
-                let rows = tokens.iter().zip(logits);
-                rows.map(|(&token, row)| log_probs(row, self.allowed, token, top)).collect()
+            let logprobs = block.row.logprobs.map_or_else(Vec::new, |top| {
+                let look = |(i, &token)| self.target.log_probs(at + i, token, top);
+                tokens.iter().enumerate().map(look).collect()
             });
-            let state = &mut self.rows[row.row.index];
-            state.len = match row.work {
-                Work::Chunk { .. } => block.context + block.len,
-                Work::Block { .. } => block.context + tokens.len(),
-            };
-            if let Some(&last) = tokens.last() {
-                state.anchor = last;
-            }
             at += block.choosing;
-            let outcome = RowOutcome { tokens, accepted, drafted: block.drafts.len() };
-            results.push(RowResult { outcome, logprobs });
-        }
-        results
+            (RowOutcome { tokens, accepted, drafted: block.drafts.len() }, logprobs)
+        };
+        blocks.iter().map(one).unzip()
     }
 
     /// Gives the drafter the features of the tokens that now have KV.
-    fn absorb(&mut self, planned: &[PlannedRow], blocks: &[Block], results: &[RowResult]) {
-        let features = self.workspace.features();
+    fn absorb(&mut self, blocks: &[Block<'_>], outcomes: &[RowOutcome]) {
+        let features = self.target.features();
         let width = features.len() / self.pass.rows().max(1);
         self.features.clear();
         let (mut positions, mut slots) = (Vec::new(), Vec::new());
-        for ((row, block), result) in planned.iter().zip(blocks).zip(results) {
-            if row.absorb == Absorb::Skip {
+        for (block, outcome) in blocks.iter().zip(outcomes) {
+            if block.row.absorb == Absorb::Skip {
                 continue;
             }
-            let pages = &self.table[row.row.index][..row.pages];
-            let kept = match row.work {
-                Work::Chunk { .. } => block.len,
-                Work::Block { .. } => result.outcome.tokens.len(),
-            };
+            let kept = block.kept(outcome);
             let rows = block.first * width..(block.first + kept) * width;
             self.features.extend_from_slice(&features[rows]);
             for t in block.context..block.context + kept {
                 positions.push(t as u32);
-                slots.push(slot(t, pages, self.kv.page_size));
+                slots.push(slot(t, block.pages, self.page_size));
             }
         }
         if width > 0 && !positions.is_empty() {
             self.drafter.absorb(&self.features, &positions, &slots);
         }
     }
+}
+
+impl Block<'_> {
+    /// How many of the block's rows hold committed tokens.
+    fn kept(&self, outcome: &RowOutcome) -> usize {
+        match self.row.work {
+            Work::Chunk { .. } => self.len,
+            Work::Block { .. } => outcome.tokens.len(),
+        }
+    }
+}
+
+/// Writes lengths and anchors for the next step, and results for the host.
+fn publish(blocks: &[Block<'_>], outcomes: &[RowOutcome], memory: &mut StepMemory<'_>) {
+    let entries = memory.results.chunks_exact_mut(memory.stride);
+    for ((block, outcome), entry) in blocks.iter().zip(outcomes).zip(entries) {
+        let place = block.row.row.index;
+        memory.lengths[place] = (block.context + block.kept(outcome)) as u32;
+        if let Some(&last) = outcome.tokens.last() {
+            memory.anchors[place] = last;
+        }
+        Entry::write(entry, outcome);
+    }
+}
+
+/// Each planned row with its own page ids.
+fn with_pages<'j>(
+    planned: &'j [PlannedRow],
+    mut pages: &'j [u32],
+) -> impl Iterator<Item = (&'j PlannedRow, &'j [u32])> {
+    planned.iter().map(move |row| {
+        let (own, rest) = pages.split_at(row.pages);
+        pages = rest;
+        (row, own)
+    })
 }
 
 /// How `row` draws the token of `position`.

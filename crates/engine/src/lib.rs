@@ -14,6 +14,8 @@ mod forward;
 mod memory;
 mod output;
 mod pair;
+mod step;
+mod target;
 mod turn;
 
 pub use collect::{Output, RunError};
@@ -22,48 +24,61 @@ pub use memory::EngineOptions;
 pub use output::{Finished, Segment, Stats, TokenOut, Update};
 pub use pair::{Pair, PairOptions};
 pub use schedule::{
-    FinishReason, Limits, Reject, Request, RequestError, Sampling, Speculation, Stops,
+    FinishReason, Limits, Reject, Request, RequestError, Sampling, Speculation, Stops, Tally,
 };
+pub use target::{Target, Vocabulary};
 
-use device::{Lane, LaneLost};
+pub use device::Fence;
+use device::{DeviceLost, HostDevice, Threads};
 use draft::{DflashDrafter, Drafter, NoDrafter};
 use forward::Forward;
 use memory::Geometry;
-use model::tokenizer::Tokenizer;
 use schedule::{Bounds, Scheduler, SchedulerOptions, WidthPolicy};
 use std::collections::HashMap;
 use std::sync::Arc;
-use turn::{InFlight, Open};
+use step::{InFlight, Pipeline, Sizes};
+use target::LanguageModel;
+use turn::Open;
 
 /// The engine. See [`Engine::turn`].
-pub struct Engine {
+pub struct Engine<D: HostDevice = Threads> {
     scheduler: Scheduler,
-    lane: Lane<Forward>,
+    pipeline: Pipeline<D>,
     /// The youngest step, until it lands.
-    in_flight: Option<InFlight>,
+    in_flight: Option<InFlight<D>>,
     open: HashMap<RequestId, Open>,
     /// Updates of requests that ended outside a step.
     ready: Vec<Update>,
-    tokenizer: Arc<Tokenizer>,
+    vocabulary: Arc<dyn Vocabulary>,
     info: Info,
     counters: Counters,
     next_id: u64,
+}
+
+/// What an engine is put together from, when not from a [`Pair`].
+pub struct Parts {
+    /// The model.
+    pub target: Box<dyn Target>,
+    /// Its drafter; [`draft::NoDrafter`] for none.
+    pub drafter: Box<dyn Drafter>,
+    /// The text of its tokens.
+    pub vocabulary: Arc<dyn Vocabulary>,
+    /// Most tokens of a sequence.
+    pub context: usize,
+    /// KV pages that target and drafter have room for.
+    pub pages: usize,
+    /// The id that stands for a position to be drafted, if the drafter has one.
+    pub mask_id: Option<u32>,
 }
 
 /// Identifies a request within its engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// The engine cannot go on: a device job panicked. Open requests are lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the device stopped while computing a step; no further request can be served")]
-pub struct EngineLost;
-
-impl From<LaneLost> for EngineLost {
-    fn from(_: LaneLost) -> EngineLost {
-        EngineLost
-    }
-}
+/// The engine cannot go on: a device job failed. Open requests are lost.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}; no further request can be served")]
+pub struct EngineLost(#[from] DeviceLost);
 
 /// What the engine works with, for people and info endpoints.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,48 +105,39 @@ pub struct DraftInfo {
 impl Engine {
     /// An engine over a loaded pair, with the pair's drafter if it has one.
     pub fn new(pair: Pair, options: EngineOptions) -> Engine {
-        let geometry = Geometry::plan(&pair, &options);
-        let (pages, page_size) = (geometry.pages, options.page_size);
-        let Pair { cpu, target, draft, tokenizer, .. } = pair;
-        let mask_id = draft.as_ref().map(|model| model.config().mask_id);
-        let drafter: Box<dyn Drafter> = match draft {
-            Some(model) => {
-                let allowed = tokenizer.len();
-                Box::new(DflashDrafter::new(cpu.clone(), model, pages, page_size, allowed))
-            }
-            None => Box::new(NoDrafter),
-        };
-        Engine::start(cpu, target, tokenizer, drafter, mask_id, geometry, options)
+        Engine::on(&Threads::new(), pair, options)
     }
 
     /// An engine over a pair's target with another drafter than the pair's own.
     pub fn with_drafter(pair: Pair, drafter: Box<dyn Drafter>, options: EngineOptions) -> Engine {
-        let geometry = Geometry::plan(&pair, &options);
-        let Pair { cpu, target, tokenizer, .. } = pair;
-        Engine::start(cpu, target, tokenizer, drafter, None, geometry, options)
+        let parts = Parts { drafter, mask_id: None, ..parts(pair, &options) };
+        Engine::assemble(&Threads::new(), parts, options)
+    }
+}
+
+impl<D: HostDevice> Engine<D> {
+    /// An engine over a loaded pair, on `device`.
+    pub fn on(device: &D, pair: Pair, options: EngineOptions) -> Engine<D> {
+        let parts = parts(pair, &options);
+        Engine::assemble(device, parts, options)
     }
 
-    fn start(
-        cpu: device::Cpu,
-        target: model::decoder::Decoder,
-        tokenizer: Arc<Tokenizer>,
-        drafter: Box<dyn Drafter>,
-        mask_id: Option<u32>,
-        geometry: Geometry,
-        options: EngineOptions,
-    ) -> Engine {
-        let block = drafter.block();
+    /// An engine over `parts`, on `device`. `options.kv_tokens` is not looked at: the parts have
+    /// their memory already.
+    pub fn assemble(device: &D, parts: Parts, options: EngineOptions) -> Engine<D> {
+        let Parts { target, drafter, vocabulary, context, pages, mask_id } = parts;
+        let (block, page_size) = (drafter.block(), options.page_size);
         let width = options.width.clamp(1, block);
         let draft = (block > 1).then_some(DraftInfo { block, mask_id, width });
-        let info = Info { context: geometry.context, kv_tokens: geometry.kv_tokens(), draft };
+        let info = Info { context, kv_tokens: pages * page_size, draft };
         let scheduler = Scheduler::new(SchedulerOptions {
             bounds: Bounds {
-                vocab: tokenizer.len(),
-                context: info.context,
+                vocab: vocabulary.size(),
+                context,
                 kv_tokens: info.kv_tokens,
                 max_width: block,
             },
-            page_size: options.page_size,
+            page_size,
             // A step has room for a block and a chunk.
             step_tokens: options.chunk.max(2),
             max_running: options.max_running,
@@ -139,20 +145,28 @@ impl Engine {
             width,
             widths: WidthPolicy::Fixed,
         });
-        let kv = target.kv_pool(geometry.pages, options.page_size);
-        let rows = options.max_running;
-        let forward = Forward::new(cpu, target, drafter, kv, tokenizer.len(), rows);
+        let sizes = Sizes {
+            rows: scheduler.rows().1,
+            pages_each: pages.min(context.div_ceil(page_size)),
+            width: block,
+        };
+        let forward = Forward::new(target, drafter, page_size);
         Engine {
             scheduler,
-            lane: Lane::new("forward", forward),
+            pipeline: Pipeline::new(device, forward, &sizes, options.fence),
             in_flight: None,
             open: HashMap::new(),
             ready: Vec::new(),
-            tokenizer,
+            vocabulary,
             info,
             counters: Counters::default(),
             next_id: 0,
         }
+    }
+
+    /// The device, for what it counts and records.
+    pub fn device(&self) -> &D {
+        self.pipeline.device()
     }
 
     /// Effective settings.
@@ -163,6 +177,11 @@ impl Engine {
     /// What was done so far.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// What the scheduler did so far.
+    pub fn tally(&self) -> Tally {
+        self.scheduler.tally()
     }
 
     /// Queues a request.
@@ -181,7 +200,7 @@ impl Engine {
     /// Ends a request early; its last update, from the next turn, carries
     /// [`FinishReason::Cancelled`]. Unknown and ended ids are ignored.
     pub fn cancel(&mut self, id: RequestId) {
-        let youngest = self.in_flight.as_mut().map(InFlight::plan);
+        let youngest = self.in_flight.as_mut().map(|step| &mut step.plan);
         if let Some(outcome) = self.scheduler.cancel(id.0, youngest) {
             let update = self.update(outcome, None);
             self.ready.push(update);
@@ -199,4 +218,22 @@ impl Engine {
         let pages = self.scheduler.pages();
         [(pages.free + pages.cached, pages.total), self.scheduler.rows()]
     }
+}
+
+/// A pair's target and drafter with memory for `options`.
+fn parts(pair: Pair, options: &EngineOptions) -> Parts {
+    let Geometry { pages, context } = Geometry::plan(&pair, options);
+    let page_size = options.page_size;
+    let Pair { cpu, target, draft, tokenizer, .. } = pair;
+    let (target, allowed) = (Arc::new(target), tokenizer.len());
+    let mask_id = draft.as_ref().map(|model| model.config().mask_id);
+    let drafter: Box<dyn Drafter> = match draft {
+        Some(model) => {
+            let (cpu, target) = (cpu.clone(), target.clone());
+            Box::new(DflashDrafter::new(cpu, model, target, pages, page_size, allowed))
+        }
+        None => Box::new(NoDrafter),
+    };
+    let target = Box::new(LanguageModel::new(cpu, target, pages, page_size, allowed));
+    Parts { target, drafter, vocabulary: tokenizer, context, pages, mask_id }
 }

@@ -1,6 +1,7 @@
 //! How much KV memory an engine takes, fixed when it starts.
 
 use crate::Pair;
+use device::Fence;
 
 /// Bytes of KV memory taken when nobody says how much.
 const DEFAULT_KV_BYTES: usize = 4 << 30;
@@ -18,18 +19,27 @@ pub struct EngineOptions {
     pub max_running: usize,
     /// Verify width of drafting requests that name none (the anchor included).
     pub width: usize,
+    /// How a step is ordered after the one before it; anything but [`Fence::Fine`] is there to be
+    /// measured against it.
+    pub fence: Fence,
 }
 
 impl Default for EngineOptions {
     fn default() -> EngineOptions {
-        EngineOptions { kv_tokens: None, page_size: 16, chunk: 512, max_running: 1, width: 5 }
+        EngineOptions {
+            kv_tokens: None,
+            page_size: 16,
+            chunk: 512,
+            max_running: 1,
+            width: 5,
+            fence: Fence::Fine,
+        }
     }
 }
 
 /// The sizes that follow from the options and the pair.
 pub(crate) struct Geometry {
     pub(crate) pages: usize,
-    pub(crate) page_size: usize,
     /// Most tokens of a sequence: the model's context, or what the pages hold.
     pub(crate) context: usize,
 }
@@ -43,10 +53,6 @@ impl Geometry {
         let pages = tokens.div_ceil(options.page_size).max(1);
         // The last token of a sequence is chosen, never computed: it needs no slot.
         let context = context.min(pages * options.page_size + 1);
-        Geometry { pages, page_size: options.page_size, context }
-    }
-
-    pub(crate) fn kv_tokens(&self) -> usize {
-        self.pages * self.page_size
+        Geometry { pages, context }
     }
 }

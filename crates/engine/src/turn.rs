@@ -1,30 +1,19 @@
 //! The loop: plan and launch a step, then land the one before it.
 
-use crate::forward::StepResult;
 use crate::output::{Finished, Segment, Stats, TokenOut, Update};
+use crate::step::{InFlight, Landed};
 use crate::{Engine, EngineLost, RequestId};
-use device::Pending;
+use device::HostDevice;
+use kernels::choose::LogProbs;
 use model::tokenizer::Detokenizer;
-use schedule::{FinishReason, Origin, Outcome, StepPlan, Work};
+use schedule::{FinishReason, Origin, Outcome, RowOutcome, Work};
 use std::time::Instant;
-
-/// A launched step.
-pub(crate) struct InFlight {
-    plan: StepPlan,
-    pending: Pending<StepResult>,
-}
 
 /// A request that has not ended, as its owner sees it.
 pub(crate) struct Open {
     submitted: Instant,
     stats: Stats,
     text: Detokenizer,
-}
-
-impl InFlight {
-    pub(crate) fn plan(&mut self) -> &mut StepPlan {
-        &mut self.plan
-    }
 }
 
 impl Open {
@@ -34,7 +23,7 @@ impl Open {
     }
 }
 
-impl Engine {
+impl<D: HostDevice> Engine<D> {
     /// One turn of the loop: plans and launches a step, then lands the one before it. Returns
     /// what became known; possibly nothing. Each request ends with exactly one update whose
     /// `finished` is set.
@@ -42,36 +31,39 @@ impl Engine {
     /// # Errors
     /// [`EngineLost`] when the device stopped.
     pub fn turn(&mut self) -> Result<Vec<Update>, EngineLost> {
-        let launched = self.scheduler.plan().map(|plan| {
-            let (rows, table) = (plan.rows.clone(), plan.table.clone());
-            let pending = self.lane.launch(move |forward| forward.run(&rows, &table));
-            InFlight { pending, plan }
-        });
+        self.pipeline.before_plan()?;
+        let launched = self.scheduler.plan().map(|plan| self.pipeline.launch(plan));
         let before = std::mem::replace(&mut self.in_flight, launched);
         let mut updates = std::mem::take(&mut self.ready);
         if let Some(step) = before {
+            if self.in_flight.as_ref().is_some_and(|_| !step.arrived()) {
+                self.counters.led += 1;
+            }
             updates.extend(self.land(step)?);
         }
         Ok(updates)
     }
 
     /// Waits for a step, the only wait of the host, and commits what it found.
-    fn land(&mut self, step: InFlight) -> Result<Vec<Update>, EngineLost> {
+    fn land(&mut self, step: InFlight<D>) -> Result<Vec<Update>, EngineLost> {
         let start = Instant::now();
-        let StepResult { rows, times } = step.pending.land()?;
+        let Landed { plan, outcomes, aside } = step.land()?;
         self.counters.host_blocked += start.elapsed();
         self.counters.steps += 1;
-        self.counters.times += times;
-        let works: Vec<Work> = step.plan.rows.iter().map(|row| row.work.clone()).collect();
-        let outcomes: Vec<_> = rows.iter().map(|row| row.outcome.clone()).collect();
-        let tokenizer = self.tokenizer.clone();
-        let youngest = self.in_flight.as_mut().map(InFlight::plan);
+        self.counters.times += aside.times;
+        let times = aside.times;
+        let verify = (times.verify + times.absorb).as_secs_f64();
+        self.scheduler.learn(&plan, verify, times.draft.as_secs_f64());
+        let works: Vec<Work> = plan.rows.iter().map(|row| row.work.clone()).collect();
+        let vocabulary = self.vocabulary.clone();
+        let youngest = self.in_flight.as_mut().map(|step| &mut step.plan);
         let landed =
-            self.scheduler.land(step.plan, &outcomes, youngest, |token| tokenizer.piece(token));
+            self.scheduler.land(plan, &outcomes, youngest, |token| vocabulary.piece(token));
         let mut updates = Vec::with_capacity(landed.len());
         for outcome in landed {
-            let planned = outcome.planned.expect("a landed row was planned");
-            let part = Part { work: &works[planned], row: &rows[planned] };
+            let row = outcome.planned.expect("a landed row was planned");
+            let part =
+                Part { work: &works[row], outcome: &outcomes[row], logprobs: &aside.logprobs[row] };
             updates.push(self.update(outcome, Some(part)));
         }
         Ok(updates)
@@ -106,15 +98,16 @@ impl Engine {
 /// A request's part in a landed step.
 pub(crate) struct Part<'a> {
     work: &'a Work,
-    row: &'a crate::forward::RowResult,
+    outcome: &'a RowOutcome,
+    logprobs: &'a [LogProbs],
 }
 
 impl Part<'_> {
     fn token(&self, i: usize) -> TokenOut {
         TokenOut {
-            id: self.row.outcome.tokens[i],
-            drafted: i < self.row.outcome.accepted,
-            logprobs: self.row.logprobs.get(i).cloned(),
+            id: self.outcome.tokens[i],
+            drafted: i < self.outcome.accepted,
+            logprobs: self.logprobs.get(i).cloned(),
         }
     }
 }
@@ -126,10 +119,10 @@ impl Open {
             return;
         }
         let stats = &mut self.stats;
-        let accepted = part.row.outcome.accepted.min(taken);
+        let accepted = part.outcome.accepted.min(taken);
         stats.steps += 1;
         stats.committed += taken;
-        stats.drafted += part.row.outcome.drafted;
+        stats.drafted += part.outcome.drafted;
         if stats.accepted.len() <= accepted {
             stats.accepted.resize(accepted + 1, 0);
         }

@@ -7,11 +7,14 @@ use kernels::kv_store::KvPool;
 use model::decoder::Decoder;
 use model::dflash::{Dflash, DraftWorkspace};
 use model::pass::Pass;
+use std::sync::Arc;
 
 /// A DFlash drafter and its memory.
 pub struct DflashDrafter {
     cpu: Cpu,
     model: Dflash,
+    /// Lends its embedding and its head.
+    target: Arc<Decoder>,
     kv: KvPool,
     workspace: DraftWorkspace,
     /// Ids below this may be proposed.
@@ -26,6 +29,7 @@ impl DflashDrafter {
     pub fn new(
         cpu: Cpu,
         model: Dflash,
+        target: Arc<Decoder>,
         pages: usize,
         page_size: usize,
         allowed: usize,
@@ -34,6 +38,7 @@ impl DflashDrafter {
         DflashDrafter {
             cpu,
             model,
+            target,
             kv,
             workspace: DraftWorkspace::default(),
             allowed,
@@ -61,7 +66,7 @@ impl Drafter for DflashDrafter {
 
     /// The block is always drafted at its full width, which is what the drafter was trained at;
     /// the head runs on the positions that will be verified.
-    fn propose(&mut self, target: &Decoder, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]) {
+    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]) {
         let (block, context) = (self.block(), self.model.config().body.context);
         let mut tokens = vec![self.model.config().mask_id; block];
         self.pass.clear();
@@ -79,7 +84,7 @@ impl Drafter for DflashDrafter {
         if wanted.is_empty() {
             return;
         }
-        let (cpu, w) = (&self.cpu, &mut self.workspace);
+        let (cpu, w, target) = (&self.cpu, &mut self.workspace, &self.target);
         self.model.draft(cpu, w, &self.kv, target, &self.pass, &wanted, &mut self.logits);
         self.chosen.resize(wanted.len(), 0);
         let vocab = target.config().vocab;

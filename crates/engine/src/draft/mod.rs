@@ -9,7 +9,6 @@ pub use none::NoDrafter;
 pub use scripted::Scripted;
 
 use kernels::choose::Draw;
-use model::decoder::Decoder;
 
 /// Proposes tokens for verify blocks. Owned by the forward lane.
 pub trait Drafter: Send {
@@ -21,7 +20,7 @@ pub trait Drafter: Send {
 
     /// Appends at most `row.width - 1` proposals for each row to `out`, row by row. Fewer are
     /// fine: the row then verifies a narrower block.
-    fn propose(&mut self, target: &Decoder, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]);
+    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]);
 
     /// Takes in committed tokens: `features` (`[rows, taps · hidden]`) at `positions`, whose KV
     /// slots are `slots`.

@@ -1,7 +1,6 @@
 //! No drafter: every verify block is the anchor alone.
 
 use super::{DraftRow, Drafter};
-use model::decoder::Decoder;
 
 /// Proposes nothing.
 pub struct NoDrafter;
@@ -15,7 +14,7 @@ impl Drafter for NoDrafter {
         &[]
     }
 
-    fn propose(&mut self, _: &Decoder, _: &[DraftRow<'_>], _: &mut [Vec<u32>]) {}
+    fn propose(&mut self, _: &[DraftRow<'_>], _: &mut [Vec<u32>]) {}
 
     fn absorb(&mut self, _: &[f32], _: &[u32], _: &[u32]) {}
 }

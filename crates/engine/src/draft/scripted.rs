@@ -2,7 +2,6 @@
 //! checks that the output does not depend on the proposals.
 
 use super::{DraftRow, Drafter};
-use model::decoder::Decoder;
 
 /// Proposes `script(request, position)` for every position it is asked about.
 pub struct Scripted<F> {
@@ -26,7 +25,7 @@ impl<F: FnMut(u64, usize) -> u32 + Send> Drafter for Scripted<F> {
         &[]
     }
 
-    fn propose(&mut self, _: &Decoder, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]) {
+    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]) {
         for (row, out) in rows.iter().zip(out) {
             out.extend((1..row.width).map(|j| (self.script)(row.request, row.len + j)));
         }

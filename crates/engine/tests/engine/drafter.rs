@@ -6,7 +6,6 @@ use engine::draft::{DraftRow, Drafter};
 use engine::{
     Engine, EngineOptions, FinishReason, Limits, Pair, PairOptions, Request, Speculation, Stops,
 };
-use model::decoder::Decoder;
 use std::sync::{Arc, Mutex};
 
 /// Everything a drafter was told.
@@ -36,7 +35,7 @@ impl Drafter for Recorder {
         &self.taps
     }
 
-    fn propose(&mut self, _: &Decoder, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]) {
+    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]) {
         for (row, out) in rows.iter().zip(out) {
             let right = if self.right.is_empty() { 0 } else { self.right.remove(0) };
             for j in 1..row.width {
@@ -74,7 +73,8 @@ fn recorded(prompt_len: usize, tokens: usize, right: &[usize], options: EngineOp
 /// After a rejection the drafter's context holds exactly the committed tokens.
 #[test]
 fn the_drafters_context_is_the_committed_tokens() {
-    let log = recorded(10, 40, &[0, 3, 7, 1], EngineOptions::default());
+    let options = EngineOptions { width: 8, ..EngineOptions::default() };
+    let log = recorded(10, 40, &[0, 3, 7, 1], options);
     let mut length = 0;
     let lengths: Vec<usize> = log
         .absorbed

@@ -1,0 +1,204 @@
+//! A step's way through the lanes. `Schedule` writes the page table, `Plan` snapshots what the
+//! step needs of it, `Forward` runs the step on that snapshot alone, `Copies` brings the results
+//! back. Nothing here waits: guards order the lanes on the device.
+
+use crate::forward::{Aside, Entry, Forward, StepMemory};
+use device::{
+    Copies, DeviceLost, Fence, HostDevice, Lanes, Local, Pending, Plan, Readback, Schedule, Shared,
+    Staging, StepFence,
+};
+use schedule::{PlannedRow, RowOutcome, StepPlan};
+use std::sync::mpsc::{Receiver, channel};
+
+/// Steps that may be launched and not landed: one, and the one before it while it lands.
+const IN_FLIGHT: usize = 2;
+
+/// The device's memory of an engine.
+pub(crate) struct Pipeline<D: HostDevice> {
+    lanes: Lanes<D>,
+    fence: StepFence<D>,
+    /// `[rows, pages_each]`: page ids of every row, in token order.
+    page_table: Shared<u32, Schedule, D>,
+    pages_each: usize,
+    /// Page ids that one step reads, planned row after planned row. A ring: the forward lane may
+    /// still read a step's slot while the next step's is written.
+    snapshots: [Shared<u32, Plan, D>; IN_FLIGHT],
+    /// `[rows]`: tokens with KV.
+    lengths: Shared<u32, device::Forward, D>,
+    /// `[rows]`: the last token of each row, not yet computed.
+    anchors: Shared<u32, device::Forward, D>,
+    /// `[planned rows, stride]`: see [`Entry`].
+    results: Shared<u32, device::Forward, D>,
+    stride: usize,
+    forward: Local<Forward, device::Forward>,
+    /// Page ids on their way to the page table.
+    staging: Staging<u32, Schedule, D>,
+    readback: Readback<u32, Copies, D>,
+    launched: usize,
+}
+
+/// The sizes of a pipeline.
+pub(crate) struct Sizes {
+    /// Places in the row table.
+    pub(crate) rows: usize,
+    /// Most pages of one row.
+    pub(crate) pages_each: usize,
+    /// Widest block.
+    pub(crate) width: usize,
+}
+
+/// A launched step.
+pub(crate) struct InFlight<D: HostDevice> {
+    pub(crate) plan: StepPlan,
+    results: Pending<u32, D>,
+    aside: Receiver<Aside>,
+    stride: usize,
+}
+
+/// What came back from a step.
+pub(crate) struct Landed {
+    pub(crate) plan: StepPlan,
+    /// One entry a planned row.
+    pub(crate) outcomes: Vec<RowOutcome>,
+    pub(crate) aside: Aside,
+}
+
+impl<D: HostDevice> Pipeline<D> {
+    pub(crate) fn new(device: &D, forward: Forward, sizes: &Sizes, fence: Fence) -> Pipeline<D> {
+        let &Sizes { rows, pages_each, width } = sizes;
+        let (lanes, stride) = (Lanes::new(device), Entry::stride(width));
+        let snapshot = || Shared::new(device, "page snapshot", rows * pages_each);
+        Pipeline {
+            fence: StepFence::new(fence),
+            page_table: Shared::new(device, "page table", rows * pages_each),
+            pages_each,
+            snapshots: [snapshot(), snapshot()],
+            lengths: Shared::new(device, "lengths", rows),
+            anchors: Shared::new(device, "anchors", rows),
+            results: Shared::new(device, "results", rows * stride),
+            stride,
+            forward: Local::new(&lanes.forward, "model", forward),
+            staging: Staging::new(device, "page ids", IN_FLIGHT + 1, rows * pages_each),
+            readback: Readback::new(device, "landed results", IN_FLIGHT + 1, rows * stride),
+            launched: 0,
+            lanes,
+        }
+    }
+
+    pub(crate) fn device(&self) -> &D {
+        self.lanes.device()
+    }
+
+    /// To be called before a step is planned; blocks only in the ablation.
+    ///
+    /// # Errors
+    /// [`DeviceLost`] when the step before will never end.
+    pub(crate) fn before_plan(&mut self) -> Result<(), DeviceLost> {
+        self.fence.before_plan(&self.lanes)
+    }
+
+    /// Launches a step on all lanes and returns at once.
+    pub(crate) fn launch(&mut self, plan: StepPlan) -> InFlight<D> {
+        let slot = self.launched % IN_FLIGHT;
+        self.launched += 1;
+        self.write_table(&plan);
+        self.snapshot(&plan.rows, slot);
+        let aside = self.run(plan.rows.clone(), slot);
+        let results = self.read_back(plan.rows.len() * self.stride);
+        self.fence.launched(self.lanes.forward.record());
+        InFlight { plan, results, aside, stride: self.stride }
+    }
+
+    /// `Schedule`: the page ids that the table lacks.
+    fn write_table(&mut self, plan: &StepPlan) {
+        if plan.table.is_empty() {
+            return;
+        }
+        let lane = &self.lanes.schedule;
+        let ids: Vec<u32> = plan.table.iter().flat_map(|write| &write.pages).copied().collect();
+        let staged = self.staging.stage(lane, &ids);
+        let mut writing = self.page_table.write(lane);
+        let mut from = 0;
+        for write in &plan.table {
+            let (first, len) = (write.row * self.pages_each + write.first, write.pages.len());
+            let arguments = (writing.range(first..first + len), staged.view());
+            lane.launch("write pages", arguments, move |(table, ids)| {
+                table.copy_from_slice(&ids[from..from + len]);
+            });
+            from += len;
+        }
+    }
+
+    /// `Plan`: the step's own copy of the page ids it may touch.
+    fn snapshot(&mut self, rows: &[PlannedRow], slot: usize) {
+        let lane = &self.lanes.plan;
+        let reading = self.page_table.read(lane);
+        let own = |row: &PlannedRow| {
+            let first = row.row.index * self.pages_each;
+            reading.range(first..first + row.pages)
+        };
+        let mut writing = self.snapshots[slot].write(lane);
+        let total = rows.iter().map(|row| row.pages).sum();
+        let arguments = (rows.iter().map(own).collect::<Vec<_>>(), writing.range(0..total));
+        lane.launch("snapshot pages", arguments, |(rows, mut snapshot)| {
+            for row in rows {
+                let (own, rest) = snapshot.split_at_mut(row.len());
+                own.copy_from_slice(row);
+                snapshot = rest;
+            }
+        });
+    }
+
+    /// `Forward`: the step itself.
+    fn run(&mut self, rows: Vec<PlannedRow>, slot: usize) -> Receiver<Aside> {
+        let lane = &self.lanes.forward;
+        let reading = self.snapshots[slot].read(lane);
+        let mut lengths = self.lengths.write(lane);
+        let mut anchors = self.anchors.write(lane);
+        let mut results = self.results.write(lane);
+        let (total, stride) = (rows.iter().map(|row| row.pages).sum(), self.stride);
+        let arguments = (
+            self.forward.on(),
+            reading.range(0..total),
+            lengths.view(),
+            anchors.view(),
+            results.range(0..rows.len() * stride),
+        );
+        let (send, aside) = channel();
+        lane.launch("step", arguments, move |(forward, pages, lengths, anchors, results)| {
+            let memory = StepMemory { pages, lengths, anchors, results, stride };
+            // Nobody listens any more when the engine is being dropped.
+            let _ = send.send(forward.run(&rows, memory));
+        });
+        aside
+    }
+
+    /// `Copies`: the results, to the host.
+    fn read_back(&mut self, len: usize) -> Pending<u32, D> {
+        let lane = &self.lanes.copies;
+        let reading = self.results.read(lane);
+        let mut filling = self.readback.fill(lane, len);
+        lane.launch("results", (reading.range(0..len), filling.view()), |(results, landed)| {
+            landed.copy_from_slice(results);
+        });
+        filling.pending()
+    }
+}
+
+impl<D: HostDevice> InFlight<D> {
+    /// Whether the step has ended. Never blocks.
+    pub(crate) fn arrived(&self) -> bool {
+        self.results.arrived()
+    }
+
+    /// Waits for the step's results: the one wait of the host.
+    ///
+    /// # Errors
+    /// [`DeviceLost`] when a job failed.
+    pub(crate) fn land(self) -> Result<Landed, DeviceLost> {
+        let words = self.results.land()?;
+        let aside = self.aside.try_recv().expect("a step that landed has reported before");
+        let outcomes = words.chunks_exact(self.stride).map(Entry::read).collect();
+        Ok(Landed { plan: self.plan, outcomes, aside })
+    }
+}

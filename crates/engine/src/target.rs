@@ -1,0 +1,92 @@
+//! The model whose text comes out, as a step sees it.
+
+use device::Cpu;
+use kernels::choose::{Draw, LogProbs, choose, log_probs};
+use kernels::kv_store::KvPool;
+use model::decoder::{Decoder, Workspace};
+use model::pass::Pass;
+use std::sync::Arc;
+
+/// Verifies blocks. Owned by the forward lane, with its KV memory.
+pub trait Target: Send {
+    /// Runs the model over `pass`, storing the keys and values of its rows at their slots, and
+    /// keeps the outputs of the layers in `taps` for [`Target::features`].
+    fn forward(&mut self, pass: &Pass, taps: &[usize]);
+
+    /// The tapped outputs of the last pass, `[rows, taps · hidden]`.
+    fn features(&self) -> &[f32];
+
+    /// Chooses the next token after each of the given rows of the last pass, `rows.len()` in all.
+    fn choose(&mut self, rows: &[usize], draws: &[Draw], out: &mut [u32]);
+
+    /// Log-probabilities of `token` and of the `top` most likely ones at the `index`-th row that
+    /// [`Target::choose`] was last asked about.
+    fn log_probs(&self, index: usize, token: u32, top: usize) -> LogProbs;
+}
+
+/// Text of tokens, as far as the engine cares.
+pub trait Vocabulary: Send + Sync {
+    /// Ids below this exist.
+    fn size(&self) -> usize;
+
+    /// The bytes that a token adds to a text.
+    fn piece(&self, id: u32) -> &[u8];
+}
+
+impl Vocabulary for model::tokenizer::Tokenizer {
+    fn size(&self) -> usize {
+        self.len()
+    }
+
+    fn piece(&self, id: u32) -> &[u8] {
+        model::tokenizer::Tokenizer::piece(self, id)
+    }
+}
+
+/// A loaded decoder and its KV memory.
+pub(crate) struct LanguageModel {
+    cpu: Cpu,
+    decoder: Arc<Decoder>,
+    kv: KvPool,
+    workspace: Workspace,
+    /// `[rows asked about, vocab]`.
+    logits: Vec<f32>,
+    /// Ids below this may be chosen.
+    allowed: usize,
+}
+
+impl LanguageModel {
+    pub(crate) fn new(
+        cpu: Cpu,
+        decoder: Arc<Decoder>,
+        pages: usize,
+        page_size: usize,
+        allowed: usize,
+    ) -> LanguageModel {
+        let kv = decoder.kv_pool(pages, page_size);
+        let workspace = Workspace::default();
+        LanguageModel { cpu, decoder, kv, workspace, logits: Vec::new(), allowed }
+    }
+}
+
+impl Target for LanguageModel {
+    fn forward(&mut self, pass: &Pass, taps: &[usize]) {
+        self.decoder.forward(&self.cpu, &mut self.workspace, &mut self.kv, pass, taps);
+    }
+
+    fn features(&self) -> &[f32] {
+        self.workspace.features()
+    }
+
+    fn choose(&mut self, rows: &[usize], draws: &[Draw], out: &mut [u32]) {
+        self.decoder.logits(&self.cpu, &mut self.workspace, rows, &mut self.logits);
+        let vocab = self.decoder.config().vocab;
+        choose(&self.cpu, &self.logits, vocab, self.allowed, draws, out);
+    }
+
+    fn log_probs(&self, index: usize, token: u32, top: usize) -> LogProbs {
+        let vocab = self.decoder.config().vocab;
+        let row = &self.logits[index * vocab..(index + 1) * vocab];
+        log_probs(row, self.allowed, token, top)
+    }
+}
