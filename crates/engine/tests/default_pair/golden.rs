@@ -144,6 +144,7 @@ fn the_drafter_accepts_as_the_reference_does() {
             stops: Stops { ids: golden.end_ids.clone(), strings: vec![] },
             limits: Limits { max_tokens: Some(case.tokens.len()) },
             speculation: Speculation::Width(golden.verify_width),
+            priority: 0,
             logprobs: None,
         };
         let output = engine.run(vec![request]).expect("runs").remove(0);

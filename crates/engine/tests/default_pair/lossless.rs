@@ -35,6 +35,7 @@ fn requests(pair: &Pair, temperature: f32, speculation: Speculation) -> Vec<Requ
         stops: Stops { ids: pair.tokenizer.end_ids().to_vec(), strings: vec![] },
         limits: Limits { max_tokens: Some(48) },
         speculation,
+        priority: 0,
         logprobs: None,
     };
     QUESTIONS.iter().enumerate().map(request).collect()
