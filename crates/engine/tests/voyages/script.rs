@@ -122,7 +122,7 @@ impl Drafter for ScriptDrafter {
                 let draw = next([row.request as u32, (row.len + j) as u32].into_iter(), 1);
                 let token = match self.quality {
                     Quality::Perfect => right,
-                    Quality::Random if draw % 2 == 0 => right,
+                    Quality::Random if draw.is_multiple_of(2) => right,
                     Quality::Random => draw,
                     Quality::Wrong => (right + 1) % VOCAB,
                 };
