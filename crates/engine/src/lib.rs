@@ -24,7 +24,8 @@ pub use memory::EngineOptions;
 pub use output::{Finished, Segment, Stats, TokenOut, Update};
 pub use pair::{Pair, PairOptions};
 pub use schedule::{
-    FinishReason, Limits, Reject, Request, RequestError, Sampling, Speculation, Stops, Tally,
+    FinishReason, Limits, Reject, Request, RequestError, Sampling, Speculation, StepCost, Stops,
+    Tally, WidthPolicy,
 };
 pub use target::{Target, Vocabulary};
 
@@ -33,7 +34,7 @@ use device::{DeviceLost, HostDevice, Threads};
 use draft::{DflashDrafter, Drafter, NoDrafter};
 use forward::Forward;
 use memory::Geometry;
-use schedule::{Bounds, Scheduler, SchedulerOptions, WidthPolicy};
+use schedule::{Bounds, Scheduler, SchedulerOptions};
 use std::collections::HashMap;
 use std::sync::Arc;
 use step::{InFlight, Pipeline, Sizes};
@@ -143,7 +144,7 @@ impl<D: HostDevice> Engine<D> {
             max_running: options.max_running,
             max_waiting: usize::MAX,
             width,
-            widths: WidthPolicy::Fixed,
+            widths: options.widths,
         });
         let sizes = Sizes {
             rows: scheduler.rows().1,

@@ -2,6 +2,7 @@
 
 use crate::Pair;
 use device::Fence;
+use schedule::WidthPolicy;
 
 /// Bytes of KV memory taken when nobody says how much.
 const DEFAULT_KV_BYTES: usize = 4 << 30;
@@ -17,8 +18,11 @@ pub struct EngineOptions {
     pub chunk: usize,
     /// Most requests that run at once; at least 1.
     pub max_running: usize,
-    /// Verify width of drafting requests that name none (the anchor included).
+    /// Verify width of drafting requests that name none (the anchor included); the widest when
+    /// widths adapt.
     pub width: usize,
+    /// Whether the width of requests that name none adapts to what pays.
+    pub widths: WidthPolicy,
     /// How a step is ordered after the one before it; anything but [`Fence::Fine`] is there to be
     /// measured against it.
     pub fence: Fence,
@@ -32,6 +36,7 @@ impl Default for EngineOptions {
             chunk: 512,
             max_running: 1,
             width: 5,
+            widths: WidthPolicy::Fixed,
             fence: Fence::Fine,
         }
     }

@@ -2,8 +2,8 @@
 //! (<https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>).
 //!
 //! Every block format is affine: an element is `scale · (code − zero) + min`, with a code of 2 to
-//! 8 bits and a scale (and, for some, a min) per group of 16 or 32 elements. [`Coding`] states
-//! the parameters, [`blocks`] reads the bytes; nothing else knows a format's bit layout.
+//! 8 bits and a scale (and, for some, a min) per group of 16 or 32 elements. `Coding` states
+//! the parameters, `blocks` reads the bytes; nothing else knows a format's bit layout.
 
 pub(crate) mod blocks;
 mod quantize;

@@ -9,7 +9,7 @@
 //!   largest magnitude 127), dot products of 32 elements are exact integers, and the blocks'
 //!   contributions are summed in `f32` in ascending order.
 //!
-//! Files: [`panel`] is the packed layout, [`input`] what becomes of `x`, [`cpu`] the launch, and
+//! Files: `panel` is the packed layout, `input` what becomes of `x`, `cpu` the launch, and
 //! one file an instruction set holds the inner loops.
 
 #[cfg(target_arch = "x86_64")]

@@ -3,7 +3,7 @@
 use super::workload::Workload;
 use crate::args::SpeedArgs;
 use crate::failure::Failure;
-use crate::session::load;
+use crate::session::{adaptive, load};
 use engine::{Counters, Engine, EngineOptions, Output, Speculation};
 use std::io::{Write, stdout};
 use std::time::Duration;
@@ -21,7 +21,7 @@ struct Pass {
 pub(crate) fn run(args: SpeedArgs) -> Result<(), Failure> {
     let pair = load(&args.model)?;
     let workload = Workload::read(&args.workload, &pair)?;
-    let options = EngineOptions { max_running: 1, ..workload.options() };
+    let options = adaptive(EngineOptions { max_running: 1, ..workload.options() });
     let mut engine = Engine::new(pair, options);
     let kinds = match engine.info().draft {
         Some(_) => vec![("plain", Speculation::Off), ("drafted", drafted(args.model.width))],
