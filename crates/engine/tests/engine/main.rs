@@ -3,3 +3,4 @@
 mod common;
 mod drafter;
 mod lossless;
+mod prefix;
