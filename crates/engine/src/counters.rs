@@ -3,7 +3,8 @@
 use std::ops::{AddAssign, Sub};
 use std::time::Duration;
 
-/// What the engine did since it started.
+/// What the engine did since it started. How long the host waited, and for what, the device counts:
+/// see [`device::Device::usage`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counters {
     /// Landed steps.
@@ -12,8 +13,6 @@ pub struct Counters {
     pub led: u64,
     /// Device time of those steps, by part.
     pub times: StepTimes,
-    /// Time the host waited in landing, the only place where it waits.
-    pub host_blocked: Duration,
 }
 
 /// Device time of the parts of a step.
@@ -48,7 +47,6 @@ impl Sub for Counters {
                 verify: self.times.verify - earlier.times.verify,
                 absorb: self.times.absorb - earlier.times.absorb,
             },
-            host_blocked: self.host_blocked - earlier.host_blocked,
         }
     }
 }

@@ -46,9 +46,7 @@ impl<D: HostDevice> Engine<D> {
 
     /// Waits for a step, the only wait of the host, and commits what it found.
     fn land(&mut self, step: InFlight<D>) -> Result<Vec<Update>, EngineLost> {
-        let start = Instant::now();
         let Landed { plan, outcomes, aside } = step.land()?;
-        self.counters.host_blocked += start.elapsed();
         self.counters.steps += 1;
         self.counters.times += aside.times;
         let times = aside.times;

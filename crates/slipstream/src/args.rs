@@ -1,7 +1,7 @@
 //! The command line: commands, options, their ranges, and their help.
 
 use clap::{Args, Parser, Subcommand};
-use engine::Sampling;
+use engine::{Fence, Sampling};
 use std::path::PathBuf;
 
 /// Output tokens at most, when nobody says how many: small models may never stop.
@@ -245,6 +245,10 @@ pub(crate) struct SpeedArgs {
     /// 0 is greedy
     #[arg(long, value_name = "T", default_value = "0", value_parser = temperature)]
     pub(crate) temperature: f32,
+    /// How a step waits for the one before it: fine is what Slipstream runs on; self (the host
+    /// waits) and coarse (the device does) are there to be compared with it
+    #[arg(long, value_name = "FENCE", default_value = "fine")]
+    pub(crate) fence: Fence,
     /// Runs of each kind
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one)]
     pub(crate) repeats: usize,

@@ -1,8 +1,9 @@
 //! Same seed, same bytes: no drafter, width, batch, chunk or page size may change a token.
 
 use crate::common::{drafted, ids, pair, plain, prompt, request};
+use device::Device;
 use engine::draft::{Drafter, Scripted};
-use engine::{Engine, EngineOptions, Request, Sampling, Speculation};
+use engine::{Engine, EngineOptions, Fence, Request, Sampling, Speculation};
 
 const TARGETS: [&str; 4] = ["llama3", "qwen2", "qwen3", "mistral"];
 
@@ -153,5 +154,23 @@ fn nothing_of_an_earlier_request_shows_in_a_later_one() {
             .map(|r| engine.run(vec![r.clone()]).expect("runs").remove(0).ids())
             .collect();
         assert_eq!((&runs[0], &runs[1]), (&runs[2], &runs[3]), "prompt of {length}");
+    }
+}
+
+/// However a step waits for the one before it, the tokens are the same; only the ablation makes the
+/// host wait anywhere but in landing.
+#[test]
+fn fences_change_no_token_and_the_host_waits_in_landing_only() {
+    let requests = requests();
+    let truth = ids(&plain("qwen3", &requests));
+    for fence in Fence::ALL {
+        let options =
+            EngineOptions { fence, max_running: 3, kv_tokens: Some(2048), ..Default::default() };
+        let mut engine = Engine::new(pair("qwen3", Some("dflash")), options);
+        let outputs = engine.run(requests.clone()).expect("drafted requests run");
+        assert_eq!(ids(&outputs), truth, "{fence}");
+        let usage = engine.device().usage();
+        assert_eq!(usage.results.calls, engine.counters().steps, "one landing a step");
+        assert_eq!(usage.fence.calls > 0, fence == Fence::SelfFence, "{fence}");
     }
 }

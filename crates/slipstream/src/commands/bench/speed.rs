@@ -4,9 +4,10 @@ use super::workload::Workload;
 use crate::args::SpeedArgs;
 use crate::failure::Failure;
 use crate::session::{adaptive, load};
+use device::{Device, LaneId};
 use engine::{Counters, Engine, EngineOptions, Output, Speculation};
 use std::io::{Write, stdout};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// One pass over the prompts.
 struct Pass {
@@ -15,13 +16,18 @@ struct Pass {
     /// Mean time to the first token.
     first_token: Duration,
     counters: Counters,
+    /// Share of the time in which the forward lane ran nothing.
+    idle: f64,
+    /// Time the host waited in landing, and for the fence.
+    waited: [Duration; 2],
     outputs: Vec<Output>,
 }
 
 pub(crate) fn run(args: SpeedArgs) -> Result<(), Failure> {
     let pair = load(&args.model)?;
     let workload = Workload::read(&args.workload, &pair)?;
-    let options = adaptive(EngineOptions { max_running: 1, ..workload.options() });
+    let options = EngineOptions { max_running: 1, fence: args.fence, ..workload.options() };
+    let options = adaptive(options);
     let mut engine = Engine::new(pair, options);
     let kinds = match engine.info().draft {
         Some(_) => vec![("plain", Speculation::Off), ("drafted", drafted(args.model.width))],
@@ -72,7 +78,7 @@ fn measure(
     temperature: f32,
     speculation: Speculation,
 ) -> Result<Pass, Failure> {
-    let before = engine.counters();
+    let (before, usage, started) = (engine.counters(), engine.device().usage(), Instant::now());
     let mut outputs = Vec::new();
     for request in workload.requests(temperature, speculation) {
         outputs.extend(engine.run(vec![request])?);
@@ -83,7 +89,12 @@ fn measure(
         time += stats.total.saturating_sub(stats.first_token);
         first += stats.first_token;
     }
+    let (after, wall) = (engine.device().usage(), started.elapsed());
+    let forward = LaneId::Forward.index();
+    let busy = after.busy[forward] - usage.busy[forward];
     Ok(Pass {
+        idle: 1.0 - busy.as_secs_f64() / wall.as_secs_f64(),
+        waited: [after.results.time - usage.results.time, after.fence.time - usage.fence.time],
         decode: tokens as f64 / time.as_secs_f64(),
         first_token: first / outputs.len() as u32,
         counters: engine.counters() - before,
@@ -106,16 +117,24 @@ fn report(out: &mut impl Write, name: &str, passes: &[Pass]) -> Result<(), Failu
         committed as f64 / steps.max(1) as f64,
         median(passes, |p| p.first_token.as_secs_f64() * 1e3),
     )?;
-    let per_step = |time: fn(&Counters) -> Duration| {
-        median(passes, |p| time(&p.counters).as_secs_f64() * 1e3 / p.counters.steps as f64)
+    let per_step = |time: fn(&Pass) -> Duration| {
+        median(passes, |p| time(p).as_secs_f64() * 1e3 / p.counters.steps as f64)
     };
     writeln!(
         out,
-        "  a step: draft {:.2} ms, verify {:.2} ms, absorb {:.2} ms; host blocked in landing {:.2} ms",
-        per_step(|c| c.times.draft),
-        per_step(|c| c.times.verify),
-        per_step(|c| c.times.absorb),
-        per_step(|c| c.host_blocked),
+        "  a step: draft {:.2} ms, verify {:.2} ms, absorb {:.2} ms",
+        per_step(|p| p.counters.times.draft),
+        per_step(|p| p.counters.times.verify),
+        per_step(|p| p.counters.times.absorb),
+    )?;
+    writeln!(
+        out,
+        "  host blocked a step: {:.2} ms landing, {:.2} ms at the fence; launched ahead {:.1} % of \
+         steps; forward lane idle {:.1} %",
+        per_step(|p| p.waited[0]),
+        per_step(|p| p.waited[1]),
+        median(passes, |p| 100.0 * p.counters.led as f64 / p.counters.steps as f64),
+        median(passes, |p| 100.0 * p.idle),
     )?;
     Ok(())
 }
