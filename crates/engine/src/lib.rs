@@ -194,7 +194,7 @@ impl<D: HostDevice> Engine<D> {
         let prompt_tokens = request.prompt.len();
         self.scheduler.submit(id.0, request)?;
         self.next_id += 1;
-        self.open.insert(id, Open::new(prompt_tokens));
+        self.open.insert(id, Open::new(prompt_tokens, self.now()));
         Ok(id)
     }
 

@@ -3,23 +3,25 @@
 use crate::output::{Finished, Segment, Stats, TokenOut, Update};
 use crate::step::{InFlight, Landed};
 use crate::{Engine, EngineLost, RequestId};
-use device::HostDevice;
+use device::{HostDevice, Recorder, Track};
 use kernels::choose::LogProbs;
 use model::tokenizer::Detokenizer;
 use schedule::{FinishReason, Origin, Outcome, RowOutcome, Work};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A request that has not ended, as its owner sees it.
 pub(crate) struct Open {
     submitted: Instant,
+    /// The recorder's time then.
+    traced: Option<Duration>,
     stats: Stats,
     text: Detokenizer,
 }
 
 impl Open {
-    pub(crate) fn new(prompt_tokens: usize) -> Open {
+    pub(crate) fn new(prompt_tokens: usize, traced: Option<Duration>) -> Open {
         let stats = Stats { prompt_tokens, ..Stats::default() };
-        Open { submitted: Instant::now(), stats, text: Detokenizer::default() }
+        Open { submitted: Instant::now(), traced, stats, text: Detokenizer::default() }
     }
 }
 
@@ -32,7 +34,9 @@ impl<D: HostDevice> Engine<D> {
     /// [`EngineLost`] when the device stopped.
     pub fn turn(&mut self) -> Result<Vec<Update>, EngineLost> {
         self.pipeline.before_plan()?;
+        let start = self.now();
         let launched = self.scheduler.plan().map(|plan| self.pipeline.launch(plan));
+        self.span(Track::Host, "plan and launch", start);
         let before = std::mem::replace(&mut self.in_flight, launched);
         let mut updates = std::mem::take(&mut self.ready);
         if let Some(step) = before {
@@ -47,6 +51,7 @@ impl<D: HostDevice> Engine<D> {
     /// Waits for a step, the only wait of the host, and commits what it found.
     fn land(&mut self, step: InFlight<D>) -> Result<Vec<Update>, EngineLost> {
         let Landed { plan, outcomes, aside } = step.land()?;
+        let start = self.now();
         self.counters.steps += 1;
         self.counters.times += aside.times;
         let times = aside.times;
@@ -64,7 +69,20 @@ impl<D: HostDevice> Engine<D> {
                 Part { work: &works[row], outcome: &outcomes[row], logprobs: &aside.logprobs[row] };
             updates.push(self.update(outcome, Some(part)));
         }
+        self.span(Track::Host, "commit", start);
         Ok(updates)
+    }
+
+    /// The recorder's time, when the device has one.
+    pub(crate) fn now(&self) -> Option<Duration> {
+        self.device().recorder().map(Recorder::now)
+    }
+
+    /// Shows in a trace what was done since `start`.
+    fn span(&self, track: Track, what: &'static str, start: Option<Duration>) {
+        if let (Some(recorder), Some(start)) = (self.device().recorder(), start) {
+            recorder.span(track, what, start);
+        }
     }
 
     /// Turns an outcome into its owner's update, and closes the request when it ended.
@@ -88,6 +106,7 @@ impl<D: HostDevice> Engine<D> {
 
     fn close(&mut self, id: RequestId, reason: FinishReason) -> Finished {
         let open = self.open.remove(&id).expect("a request ends once");
+        self.span(Track::Request(id.0), "request", open.traced);
         let stats = Stats { total: open.submitted.elapsed(), ..open.stats };
         Finished { reason, stats }
     }

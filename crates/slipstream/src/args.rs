@@ -27,6 +27,9 @@ pub(crate) enum Command {
     Models,
     /// Describe a checkpoint
     Inspect(InspectArgs),
+    /// Answer a question and write a timeline of the lanes; exit code 1 when two accesses to one
+    /// buffer are not ordered
+    Trace(TraceArgs),
     /// Measure the drafter and check that it changes nothing
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -175,6 +178,23 @@ pub(crate) struct InspectArgs {
     /// One JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TraceArgs {
+    /// The question
+    #[arg(value_parser = not_blank)]
+    pub(crate) prompt: String,
+    /// Where to write the timeline, for Perfetto (ui.perfetto.dev) or chrome://tracing
+    #[arg(long, value_name = "PATH", default_value = "trace.json")]
+    pub(crate) out: PathBuf,
+    /// Entries to keep, the newest; a step takes some 30
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = at_least_one)]
+    pub(crate) entries: usize,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
 }
 
 #[derive(Debug, Subcommand)]

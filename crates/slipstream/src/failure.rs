@@ -19,6 +19,8 @@ pub(crate) enum Failure {
     Output(io::Error),
     /// `--compare` found the drafted output to differ from the plain one.
     Different,
+    /// `trace` found accesses that nothing orders.
+    Unordered,
     /// Ctrl-C.
     Interrupted,
 }
@@ -49,6 +51,13 @@ impl Failure {
                 eprintln!(
                     "error: the drafted output differs from the plain one, which is a bug: please \
                      report the command and both outputs"
+                );
+                ExitCode::from(1)
+            }
+            Failure::Unordered => {
+                eprintln!(
+                    "error: nothing orders the accesses listed above, which is a bug: please \
+                     report the command and the timeline"
                 );
                 ExitCode::from(1)
             }

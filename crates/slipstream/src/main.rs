@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         Command::Pull(args) => commands::pull::run(args),
         Command::Models => commands::models::run(),
         Command::Inspect(args) => commands::inspect::run(args),
+        Command::Trace(args) => commands::trace::run(args),
         Command::Bench(command) => commands::bench::run(command),
     };
     match done {

@@ -3,7 +3,7 @@
 use crate::args::{ModelArgs, SamplingArgs};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use device::Cpu;
+use device::{Cpu, Threads};
 use engine::{
     Engine, EngineOptions, FinishReason, Limits, Output, Pair, PairOptions, Request, Sampling,
     Speculation, StepCost, Stops, Update, WidthPolicy,
@@ -55,10 +55,15 @@ pub(crate) fn load(args: &ModelArgs) -> Result<Pair, Failure> {
 impl Session {
     /// Fetches and loads what `args` names, and starts an engine over it.
     pub(crate) fn open(args: &ModelArgs) -> Result<Session, Failure> {
+        Session::open_on(&Threads::new(), args)
+    }
+
+    /// As [`Session::open`], on a device of the caller's.
+    pub(crate) fn open_on(device: &Threads, args: &ModelArgs) -> Result<Session, Failure> {
         let pair = load(args)?;
         let (tokenizer, template) = (Arc::clone(&pair.tokenizer), pair.template.clone());
         Ok(Session {
-            engine: Engine::new(pair, adaptive(EngineOptions::default())),
+            engine: Engine::on(device, pair, adaptive(EngineOptions::default())),
             tokenizer,
             template,
             interrupt: Interrupt::install(),

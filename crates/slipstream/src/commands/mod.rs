@@ -6,3 +6,4 @@ pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod models;
 pub(crate) mod pull;
+pub(crate) mod trace;

@@ -261,3 +261,19 @@ fn inspecting_the_pair_shows_both() {
     assert_eq!(report["tensors"].as_array().unwrap().len(), 58);
     assert!(run(&["inspect", path, "--tensors"]).ok().out.contains("layers.4.mlp.up_proj.weight"));
 }
+
+#[test]
+fn a_trace_is_a_timeline_without_unordered_accesses() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("trace.json");
+    let path = path.to_str().expect("a plain path");
+    let arguments = ["trace", CODE, "--max-tokens", "12", "--out", path];
+    let run = run(&with_pair(&arguments)).ok();
+    assert!(run.err.contains("0 unordered accesses"), "{}", run.err);
+    let text = std::fs::read(path).expect("the timeline was written");
+    let timeline: Value = serde_json::from_slice(&text).expect("JSON");
+    let events = timeline["traceEvents"].as_array().expect("a list of events");
+    for name in ["write pages", "snapshot pages", "step", "results", "plan and launch", "land"] {
+        assert!(events.iter().any(|event| event["name"] == name), "no {name} in the timeline");
+    }
+}
