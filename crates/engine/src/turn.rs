@@ -57,7 +57,8 @@ impl<D: HostDevice> Engine<D> {
         let times = aside.times;
         let verify = (times.verify + times.absorb).as_secs_f64();
         self.scheduler.learn(&plan, verify, times.draft.as_secs_f64());
-        let works: Vec<Work> = plan.rows.iter().map(|row| row.work.clone()).collect();
+        let verified: Vec<bool> =
+            plan.rows.iter().map(|row| matches!(row.work, Work::Block { .. })).collect();
         let vocabulary = self.vocabulary.clone();
         let youngest = self.in_flight.as_mut().map(|step| &mut step.plan);
         let landed =
@@ -65,8 +66,11 @@ impl<D: HostDevice> Engine<D> {
         let mut updates = Vec::with_capacity(landed.len());
         for outcome in landed {
             let row = outcome.planned.expect("a landed row was planned");
-            let part =
-                Part { work: &works[row], outcome: &outcomes[row], logprobs: &aside.logprobs[row] };
+            let part = Part {
+                verified: verified[row],
+                outcome: &outcomes[row],
+                logprobs: &aside.logprobs[row],
+            };
             updates.push(self.update(outcome, Some(part)));
         }
         self.span(Track::Host, "commit", start);
@@ -114,7 +118,8 @@ impl<D: HostDevice> Engine<D> {
 
 /// A request's part in a landed step.
 pub(crate) struct Part<'a> {
-    work: &'a Work,
+    /// The row was a verify block, not a chunk.
+    verified: bool,
     outcome: &'a RowOutcome,
     logprobs: &'a [LogProbs],
 }
@@ -132,7 +137,7 @@ impl Part<'_> {
 impl Open {
     /// Counts a verify pass of which `taken` tokens were used. Tokens after a stop never happened.
     fn count(&mut self, part: &Part<'_>, taken: usize) {
-        if matches!(part.work, Work::Chunk { .. }) || taken == 0 {
+        if !part.verified || taken == 0 {
             return;
         }
         let stats = &mut self.stats;
