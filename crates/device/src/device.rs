@@ -301,6 +301,7 @@ pub unsafe trait Device: Clone + Send + Sync + 'static {
     ///
     /// # Panics
     /// When a job calls it: the job's lane would wait for itself.
+    #[track_caller]
     fn land(&self, event: &Self::Event, reason: Reason) -> Result<(), DeviceLost>;
 
     /// Why the device runs nothing further, once it does not.
@@ -337,7 +338,7 @@ pub(crate) fn same_device(expected: &DeviceId, found: &DeviceId) {
 }
 
 /// What a panic said.
-pub(crate) fn message(payload: &(dyn std::any::Any + Send)) -> String {
+pub fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().copied();
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("a panic without a message").to_owned()

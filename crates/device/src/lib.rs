@@ -39,7 +39,8 @@
 //!
 //! [`Threads`] runs each lane as a thread. [`Sim`] runs lanes in an order drawn from a seed and
 //! names every pair of accesses that nothing orders; [`check`] finds the same in what a
-//! [`Recorder`] wrote down. Both see host memory ([`HostDevice`]).
+//! [`Recorder`] wrote down. Both see host memory ([`HostDevice`]). [`Watched`] tells a test what the
+//! host asks of either.
 //!
 //! Nothing but [`Device::land`] blocks the host, besides a device's last handle, which waits
 //! until the lanes have ended: each other call appends to a queue or looks at a counter.
@@ -68,12 +69,13 @@ mod shared;
 mod sim;
 mod staging;
 mod threads;
+mod watched;
 
 pub use check::check;
 pub use cpu::Cpu;
 pub use device::{
     Access, Buffer, BufferId, Copies, Device, DeviceId, DeviceLost, Element, Forward, Job, LANES,
-    LaneId, Memory, Plan, Reason, Role, Schedule, Space, Touch, Usage, Waits,
+    LaneId, Memory, Plan, Reason, Role, Schedule, Space, Touch, Usage, Waits, panic_message,
 };
 pub use disjoint::Disjoint;
 pub use fence::{Fence, StepFence, UnknownFence};
@@ -88,3 +90,4 @@ pub use shared::{ReadDone, Reading, Shared, Writing};
 pub use sim::{Sim, SimEvent, SimOptions};
 pub use staging::{Filling, Pending, Readback, Staged, Staging};
 pub use threads::{ThreadEvent, Threads};
+pub use watched::{Watched, Watcher};

@@ -9,7 +9,7 @@
 
 use crate::device::{
     Access, Buffer, BufferId, Device, DeviceId, DeviceLost, Element, Job, LANES, LaneId, Reason,
-    Touch, Usage, message, same_device,
+    Touch, Usage, panic_message, same_device,
 };
 use crate::memory::{Host, HostMemory};
 use crate::order::{Actor, Clock, Order, Race};
@@ -225,7 +225,7 @@ impl Sim {
         state.running = None;
         let mut dropped = Default::default();
         if let Err(payload) = &outcome {
-            state.lost = Some(DeviceLost { lane, job, message: message(&**payload) });
+            state.lost = Some(DeviceLost { lane, job, message: panic_message(&**payload) });
             dropped = std::mem::take(&mut state.queues);
         }
         drop(state);

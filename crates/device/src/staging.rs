@@ -228,6 +228,7 @@ impl<T: Element, D: Device> Pending<T, D> {
     ///
     /// # Errors
     /// [`DeviceLost`] when it never will.
+    #[track_caller]
     pub fn land(self) -> Result<Vec<T>, DeviceLost> {
         self.device.land(&self.event, Reason::Results)?;
         // SAFETY: the event after the slot's only job has been reached, and while this value

@@ -6,7 +6,7 @@
 
 use crate::device::{
     Access, Buffer, BufferId, Device, DeviceId, DeviceLost, Element, Job, LANES, LaneId, Reason,
-    Touch, Usage, message, same_device,
+    Touch, Usage, panic_message, same_device,
 };
 use crate::memory::{Host, HostMemory};
 use crate::record::Recorder;
@@ -171,7 +171,7 @@ impl State {
         self.busy[lane.index()].fetch_add(nanoseconds(start.elapsed()), Ordering::Relaxed);
         let Err(payload) = outcome else { return true };
         // The first failure is the cause; `set` refuses later ones.
-        let _ = self.lost.set(DeviceLost { lane, job: what, message: message(&*payload) });
+        let _ = self.lost.set(DeviceLost { lane, job: what, message: panic_message(&*payload) });
         // Whoever is about to sleep holds the lock from its last look until it does.
         drop(lock(&self.reached));
         self.changed.notify_all();

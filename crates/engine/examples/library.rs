@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             prompt: tokenizer.encode_prompt(text),
             sampling: Sampling::default(),
             stops: Stops { ids: tokenizer.end_ids().to_vec(), strings: vec!["\n".into()] },
-            limits: Limits { max_tokens: Some(24) },
+            limits: Limits { max_tokens: Some(24), ..Limits::default() },
             speculation: Speculation::Auto,
             priority: 0,
             logprobs: None,

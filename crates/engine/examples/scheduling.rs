@@ -34,7 +34,7 @@ fn request(id: u64) -> Request {
         prompt: (0..200).map(|i| ((family + i) % 1000) as u32).collect(),
         sampling: Sampling::default(),
         stops: Stops { ids: vec![2], strings: vec!["\n\n".into()] },
-        limits: Limits { max_tokens: Some(100 + id as usize % 400) },
+        limits: Limits { max_tokens: Some(100 + id as usize % 400), ..Limits::default() },
         speculation: Speculation::Auto,
         priority: 0,
         logprobs: None,

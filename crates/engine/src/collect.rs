@@ -1,7 +1,10 @@
 //! Requests run to their ends: for scripts, benchmarks and tests.
 
-use crate::{Engine, EngineLost, FinishReason, Reject, Request, Stats, TokenOut};
+use crate::{
+    Engine, EngineLost, FinishReason, Reject, Request, RequestId, Stats, TokenOut, Update,
+};
 use device::HostDevice;
+use std::collections::HashMap;
 
 /// A finished generation.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,38 +37,50 @@ impl Output {
     }
 }
 
+/// Puts the updates of one request together.
+#[derive(Clone, Debug, Default)]
+pub struct Collector {
+    tokens: Vec<TokenOut>,
+    text: String,
+}
+
+impl Collector {
+    /// Takes the request's next update; the last one completes the output.
+    pub fn add(&mut self, update: Update) -> Option<Output> {
+        self.tokens.extend(update.tokens);
+        update.text.iter().for_each(|segment| self.text.push_str(&segment.text));
+        let end = update.finished?;
+        let Collector { tokens, text } = std::mem::take(self);
+        Some(Output { tokens, text, reason: end.reason, stats: end.stats })
+    }
+}
+
 impl<D: HostDevice> Engine<D> {
-    /// Submits `requests` together and takes turns until all have ended. Outputs are in the
-    /// requests' order. Updates of other requests that end meanwhile are dropped.
+    /// Submits `requests`, in order and as many at once as may be open, and takes turns until all
+    /// have ended. Outputs are in the requests' order. Updates of other requests that end
+    /// meanwhile are dropped.
     ///
     /// # Errors
-    /// The first refused request, or a lost device.
+    /// The first request that could never run, or a lost device.
     pub fn run(&mut self, requests: Vec<Request>) -> Result<Vec<Output>, RunError> {
-        let mut ids = Vec::with_capacity(requests.len());
-        for request in requests {
-            match self.submit(request) {
-                Ok(id) => ids.push(id),
-                Err(refused) => {
-                    ids.iter().for_each(|&id| self.cancel(id));
-                    return Err(refused.into());
+        requests.iter().try_for_each(|request| self.check(request)).map_err(Reject::from)?;
+        let mut outputs = vec![None; requests.len()];
+        let mut rest = requests.into_iter().enumerate();
+        let mut open: HashMap<RequestId, (usize, Collector)> = HashMap::new();
+        while open.len() + rest.len() > 0 {
+            for (at, request) in rest.by_ref().take(self.room()) {
+                open.insert(self.submit(request)?, (at, Collector::default()));
+            }
+            for update in self.turn()? {
+                let id = update.id;
+                let Some((at, collector)) = open.get_mut(&id) else { continue };
+                if let Some(output) = collector.add(update) {
+                    outputs[*at] = Some(output);
+                    open.remove(&id);
                 }
             }
         }
-        let mut partial = vec![(Vec::new(), String::new()); ids.len()];
-        let mut ends = vec![None; ids.len()];
-        while ends.iter().any(Option::is_none) {
-            for update in self.turn()? {
-                let Some(at) = ids.iter().position(|&id| id == update.id) else { continue };
-                let (tokens, text) = &mut partial[at];
-                tokens.extend(update.tokens);
-                update.text.iter().for_each(|segment| text.push_str(&segment.text));
-                ends[at] = update.finished.or(ends[at].take());
-            }
-        }
-        let outputs = partial.into_iter().zip(ends).map(|((tokens, text), end)| {
-            let end = end.expect("the loop ran until every request had ended");
-            Output { tokens, text, reason: end.reason, stats: end.stats }
-        });
-        Ok(outputs.collect())
+        let ended = |output: Option<Output>| output.expect("the loop ran until all had ended");
+        Ok(outputs.into_iter().map(ended).collect())
     }
 }

@@ -6,19 +6,27 @@
 //!
 //! A step moves by value: planned, in flight, landed. Step N is launched before step N − 1 has
 //! landed, so the planner works with bounds and the device with its own exact lengths.
+//!
+//! Two faces: [`Engine`] for programs that take its turns themselves, and [`Service`], an engine on
+//! a thread of its own, for programs that submit from many threads and must outlive its failure.
 
+mod clock;
 mod collect;
 mod counters;
 pub mod draft;
 mod forward;
 mod memory;
+mod open;
 mod output;
 mod pair;
+mod service;
 mod step;
 mod target;
 mod turn;
 
-pub use collect::{Output, RunError};
+pub use cache::Account;
+pub use clock::{Clock, ManualClock};
+pub use collect::{Collector, Output, RunError};
 pub use counters::{Counters, StepTimes};
 pub use memory::EngineOptions;
 pub use output::{Finished, Segment, Stats, TokenOut, Update};
@@ -27,19 +35,21 @@ pub use schedule::{
     FinishReason, Limits, Reject, Request, RequestError, Sampling, Speculation, StepCost, Stops,
     Tally, WidthPolicy,
 };
+pub use service::{Event, Handle, Service, Stream, SubmitError, Ticket};
 pub use target::{Target, Vocabulary};
 
 pub use device::Fence;
-use device::{DeviceLost, HostDevice, Threads};
+use device::{DeviceLost, HostDevice, Threads, Usage};
 use draft::{DflashDrafter, Drafter, NoDrafter};
 use forward::Forward;
 use memory::Geometry;
-use schedule::{Bounds, Scheduler, SchedulerOptions};
-use std::collections::HashMap;
+use open::Requests;
+use schedule::{Bounds, Early, Scheduler, SchedulerOptions};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use step::{InFlight, Pipeline, Sizes};
 use target::LanguageModel;
-use turn::Open;
 
 /// The engine. See [`Engine::turn`].
 pub struct Engine<D: HostDevice = Threads> {
@@ -47,13 +57,14 @@ pub struct Engine<D: HostDevice = Threads> {
     pipeline: Pipeline<D>,
     /// The youngest step, until it lands.
     in_flight: Option<InFlight<D>>,
-    open: HashMap<RequestId, Open>,
+    requests: Requests,
     /// Updates of requests that ended outside a step.
     ready: Vec<Update>,
     vocabulary: Arc<dyn Vocabulary>,
     info: Info,
     counters: Counters,
-    next_id: u64,
+    clock: Clock,
+    ids: RequestIds,
 }
 
 /// What an engine is put together from, when not from a [`Pair`].
@@ -76,10 +87,43 @@ pub struct Parts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// The engine cannot go on: a device job failed. Open requests are lost.
+/// Hands out an engine's request ids, on any thread.
+#[derive(Clone, Default)]
+struct RequestIds(Arc<AtomicU64>);
+
+impl RequestIds {
+    fn next(&self) -> RequestId {
+        RequestId(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// The engine cannot go on. Open requests are lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}; no further request can be served")]
-pub struct EngineLost(#[from] DeviceLost);
+pub enum EngineLost {
+    /// A device job failed: the target's or the drafter's pass among them.
+    #[error("{0}; no further request can be served")]
+    Device(#[from] DeviceLost),
+    /// The thread of a [`Service`] panicked: in the scheduler, or in a sink.
+    #[error("the engine's thread panicked: {0}; no further request can be served")]
+    Panicked(String),
+}
+
+/// What an engine holds and has done, at one moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Snapshot {
+    /// Requests that wait to start, or to start again.
+    pub waiting: usize,
+    /// Requests that run.
+    pub running: usize,
+    /// Where the KV pages are.
+    pub pages: Account,
+    /// What the scheduler did so far.
+    pub tally: Tally,
+    /// What the engine did so far.
+    pub counters: Counters,
+    /// What device and host spent so far.
+    pub usage: Usage,
+}
 
 /// What the engine works with, for people and info endpoints.
 #[derive(Clone, Debug, PartialEq)]
@@ -142,7 +186,7 @@ impl<D: HostDevice> Engine<D> {
             // A step has room for a block and a chunk.
             step_tokens: options.chunk.max(2),
             max_running: options.max_running,
-            max_waiting: usize::MAX,
+            max_waiting: options.max_waiting,
             width,
             widths: options.widths,
         });
@@ -156,12 +200,13 @@ impl<D: HostDevice> Engine<D> {
             scheduler,
             pipeline: Pipeline::new(device, forward, &sizes, options.fence),
             in_flight: None,
-            open: HashMap::new(),
+            requests: Requests::default(),
             ready: Vec::new(),
             vocabulary,
             info,
             counters: Counters::default(),
-            next_id: 0,
+            clock: options.clock,
+            ids: RequestIds::default(),
         }
     }
 
@@ -190,21 +235,62 @@ impl<D: HostDevice> Engine<D> {
     /// # Errors
     /// A request that could never run, naming the field, or one too many.
     pub fn submit(&mut self, request: Request) -> Result<RequestId, Reject> {
-        let id = RequestId(self.next_id);
-        let prompt_tokens = request.prompt.len();
-        self.scheduler.submit(id.0, request)?;
-        self.next_id += 1;
-        self.open.insert(id, Open::new(prompt_tokens, self.now()));
+        let id = self.ids.next();
+        self.submit_as(id, request, self.clock.now())?;
         Ok(id)
+    }
+
+    /// Queues a request under an id from `ids`, submitted at `submitted` by the engine's clock.
+    fn submit_as(
+        &mut self,
+        id: RequestId,
+        request: Request,
+        submitted: Duration,
+    ) -> Result<(), Reject> {
+        let (prompt_tokens, timeout) = (request.prompt.len(), request.limits.timeout);
+        self.scheduler.submit(id.0, request)?;
+        self.requests.add(id, prompt_tokens, submitted, timeout, self.now());
+        Ok(())
+    }
+
+    /// Whether a request can run at all.
+    ///
+    /// # Errors
+    /// The first field that is out of its range.
+    pub fn check(&self, request: &Request) -> Result<(), RequestError> {
+        request.check(self.scheduler.bounds())
+    }
+
+    /// How many more requests may be open.
+    pub fn room(&self) -> usize {
+        self.scheduler.limit() - self.scheduler.open()
+    }
+
+    /// Changes whether and how wide a request drafts, from the next step on. Its tokens stay the
+    /// same. Unknown and ended ids are ignored.
+    ///
+    /// # Errors
+    /// A width that the drafter cannot do.
+    pub fn set_speculation(&mut self, id: RequestId, to: Speculation) -> Result<(), RequestError> {
+        self.scheduler.set_speculation(id.0, to)
     }
 
     /// Ends a request early; its last update, from the next turn, carries
     /// [`FinishReason::Cancelled`]. Unknown and ended ids are ignored.
     pub fn cancel(&mut self, id: RequestId) {
-        let youngest = self.in_flight.as_mut().map(|step| &mut step.plan);
-        if let Some(outcome) = self.scheduler.cancel(id.0, youngest) {
-            let update = self.update(outcome, None);
-            self.ready.push(update);
+        self.end(id, Early::Cancelled);
+    }
+
+    /// What the engine holds and has done by now.
+    pub fn snapshot(&self) -> Snapshot {
+        let (waiting, running) = self.scheduler.load();
+        Snapshot {
+            waiting,
+            running,
+            pages: self.scheduler.pages(),
+            tally: self.tally(),
+            counters: self.counters,
+            usage: self.device().usage(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! How much KV memory an engine takes, fixed when it starts.
 
-use crate::Pair;
+use crate::{Clock, Pair};
 use device::Fence;
 use schedule::WidthPolicy;
 
@@ -18,6 +18,9 @@ pub struct EngineOptions {
     pub chunk: usize,
     /// Most requests that run at once; at least 1.
     pub max_running: usize,
+    /// Most open requests beyond `max_running`: they wait, and further ones are refused with
+    /// [`crate::Reject::QueueFull`].
+    pub max_waiting: usize,
     /// Verify width of drafting requests that name none (the anchor included); the widest when
     /// widths adapt.
     pub width: usize,
@@ -26,6 +29,8 @@ pub struct EngineOptions {
     /// How a step is ordered after the one before it; anything but [`Fence::Fine`] is there to be
     /// measured against it.
     pub fence: Fence,
+    /// Where deadlines and the times of [`crate::Stats`] are read.
+    pub clock: Clock,
 }
 
 impl Default for EngineOptions {
@@ -35,9 +40,11 @@ impl Default for EngineOptions {
             page_size: 16,
             chunk: 512,
             max_running: 1,
+            max_waiting: 1024,
             width: 5,
             widths: WidthPolicy::Fixed,
             fence: Fence::Fine,
+            clock: Clock::default(),
         }
     }
 }

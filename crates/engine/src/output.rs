@@ -53,6 +53,8 @@ pub struct Finished {
 pub struct Stats {
     /// Prompt tokens.
     pub prompt_tokens: usize,
+    /// How many of them the prefix cache had when the request first started.
+    pub cached_tokens: usize,
     /// Output tokens kept.
     pub output_tokens: usize,
     /// Verify passes (steps after the prompt).
@@ -63,9 +65,12 @@ pub struct Stats {
     pub drafted: usize,
     /// `accepted[k]`: verify passes that accepted exactly `k` drafts.
     pub accepted: Vec<usize>,
+    /// Submission to the launch of the first step that computes any of it; to its end when it
+    /// never started.
+    pub queued: Duration,
     /// Submission to first token.
     pub first_token: Duration,
-    /// Submission to last token.
+    /// Submission to last token, or to where it was ended.
     pub total: Duration,
 }
 
@@ -73,6 +78,17 @@ impl Stats {
     /// Acceptance length τ: tokens committed per verify pass, bonus included. 0 without a pass.
     pub fn tau(&self) -> f64 {
         if self.steps == 0 { 0.0 } else { self.committed as f64 / self.steps as f64 }
+    }
+
+    /// Drafts that the target agreed with, up to where a generation ended.
+    pub fn accepted_drafts(&self) -> usize {
+        self.accepted.iter().enumerate().map(|(drafts, passes)| drafts * passes).sum()
+    }
+
+    /// Drafts that verify passes looked at in vain: they differed from the target's choice, or
+    /// came after one that did or after a stop.
+    pub fn rejected_drafts(&self) -> usize {
+        self.drafted - self.accepted_drafts()
     }
 
     /// Output tokens a second after the first token. 0 with fewer than two tokens.

@@ -1,41 +1,26 @@
 //! The loop: plan and launch a step, then land the one before it.
 
-use crate::output::{Finished, Segment, Stats, TokenOut, Update};
+use crate::open::Part;
+use crate::output::Update;
 use crate::step::{InFlight, Landed};
-use crate::{Engine, EngineLost, RequestId};
+use crate::{Engine, EngineLost};
 use device::{HostDevice, Recorder, Track};
-use kernels::choose::LogProbs;
-use model::tokenizer::Detokenizer;
-use schedule::{FinishReason, Origin, Outcome, RowOutcome, Work};
-use std::time::{Duration, Instant};
-
-/// A request that has not ended, as its owner sees it.
-pub(crate) struct Open {
-    submitted: Instant,
-    /// The recorder's time then.
-    traced: Option<Duration>,
-    stats: Stats,
-    text: Detokenizer,
-}
-
-impl Open {
-    pub(crate) fn new(prompt_tokens: usize, traced: Option<Duration>) -> Open {
-        let stats = Stats { prompt_tokens, ..Stats::default() };
-        Open { submitted: Instant::now(), traced, stats, text: Detokenizer::default() }
-    }
-}
+use schedule::Work;
+use std::time::Duration;
 
 impl<D: HostDevice> Engine<D> {
-    /// One turn of the loop: plans and launches a step, then lands the one before it. Returns
-    /// what became known; possibly nothing. Each request ends with exactly one update whose
-    /// `finished` is set.
+    /// One turn of the loop: ends the requests whose time is up, plans and launches a step, then
+    /// lands the one before it. Returns what became known; possibly nothing. Each request ends
+    /// with exactly one update whose `finished` is set.
     ///
     /// # Errors
     /// [`EngineLost`] when the device stopped.
     pub fn turn(&mut self) -> Result<Vec<Update>, EngineLost> {
+        self.expire();
         self.pipeline.before_plan()?;
         let start = self.now();
-        let launched = self.scheduler.plan().map(|plan| self.pipeline.launch(plan));
+        let planned = self.scheduler.plan().inspect(|plan| self.begin(plan));
+        let launched = planned.map(|plan| self.pipeline.launch(plan));
         self.span(Track::Host, "plan and launch", start);
         let before = std::mem::replace(&mut self.in_flight, launched);
         let mut updates = std::mem::take(&mut self.ready);
@@ -83,84 +68,9 @@ impl<D: HostDevice> Engine<D> {
     }
 
     /// Shows in a trace what was done since `start`.
-    fn span(&self, track: Track, what: &'static str, start: Option<Duration>) {
+    pub(crate) fn span(&self, track: Track, what: &'static str, start: Option<Duration>) {
         if let (Some(recorder), Some(start)) = (self.device().recorder(), start) {
             recorder.span(track, what, start);
         }
-    }
-
-    /// Turns an outcome into its owner's update, and closes the request when it ended.
-    pub(crate) fn update(&mut self, outcome: Outcome, part: Option<Part<'_>>) -> Update {
-        let id = RequestId(outcome.id);
-        let committed = outcome.committed;
-        let open = self.open.get_mut(&id).expect("an outcome belongs to an open request");
-        let mut tokens = Vec::with_capacity(committed.kept);
-        if let Some(part) = part {
-            open.count(&part, committed.taken);
-            tokens.extend((0..committed.kept).map(|i| part.token(i)));
-        }
-        if !tokens.is_empty() && open.stats.output_tokens == 0 {
-            open.stats.first_token = open.submitted.elapsed();
-        }
-        open.stats.output_tokens += tokens.len();
-        let text = open.decode(&committed.text);
-        let finished = committed.finish.map(|reason| self.close(id, reason));
-        Update { id, tokens, text, finished }
-    }
-
-    fn close(&mut self, id: RequestId, reason: FinishReason) -> Finished {
-        let open = self.open.remove(&id).expect("a request ends once");
-        self.span(Track::Request(id.0), "request", open.traced);
-        let stats = Stats { total: open.submitted.elapsed(), ..open.stats };
-        Finished { reason, stats }
-    }
-}
-
-/// A request's part in a landed step.
-pub(crate) struct Part<'a> {
-    /// The row was a verify block, not a chunk.
-    verified: bool,
-    outcome: &'a RowOutcome,
-    logprobs: &'a [LogProbs],
-}
-
-impl Part<'_> {
-    fn token(&self, i: usize) -> TokenOut {
-        TokenOut {
-            id: self.outcome.tokens[i],
-            drafted: i < self.outcome.accepted,
-            logprobs: self.logprobs.get(i).cloned(),
-        }
-    }
-}
-
-impl Open {
-    /// Counts a verify pass of which `taken` tokens were used. Tokens after a stop never happened.
-    fn count(&mut self, part: &Part<'_>, taken: usize) {
-        if !part.verified || taken == 0 {
-            return;
-        }
-        let stats = &mut self.stats;
-        let accepted = part.outcome.accepted.min(taken);
-        stats.steps += 1;
-        stats.committed += taken;
-        stats.drafted += part.outcome.drafted;
-        if stats.accepted.len() <= accepted {
-            stats.accepted.resize(accepted + 1, 0);
-        }
-        stats.accepted[accepted] += 1;
-    }
-
-    /// The whole characters that became known; an incomplete one waits for its bytes.
-    fn decode(&mut self, runs: &[(Origin, Vec<u8>)]) -> Vec<Segment> {
-        let mut segments = Vec::with_capacity(runs.len());
-        for (origin, bytes) in runs {
-            let mut text = String::new();
-            self.text.push(bytes, &mut text);
-            if !text.is_empty() {
-                segments.push(Segment { text, drafted: *origin == Origin::Draft });
-            }
-        }
-        segments
     }
 }

@@ -1,7 +1,7 @@
 //! The one commit function. Every token that a landed step accepted passes through
 //! [`Commit::offer`] before any counter, text or statistic changes.
 
-use crate::request::{FinishReason, Stops};
+use crate::request::{Early, FinishReason, Stops};
 use std::collections::VecDeque;
 
 /// Where a token came from: the drafter proposed it and the target agreed, or the target alone.
@@ -84,8 +84,8 @@ impl Commit {
     }
 
     /// Ends the request early: what was held back is text after all.
-    pub fn cancel(&mut self) -> Committed {
-        let mut out = Committed { finish: Some(FinishReason::Cancelled), ..Committed::default() };
+    pub fn end(&mut self, why: Early) -> Committed {
+        let mut out = Committed { finish: Some(why.into()), ..Committed::default() };
         self.release(0, &mut out.text);
         out
     }
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!((text(&out).as_str(), out.finish), ("wxy", Some(FinishReason::Length)));
         let mut commit = Commit::new(stop_strings(&["xyz"]), 9);
         assert_eq!(text(&commit.offer(drafts(&[0]), |_| b"wxy")), "w");
-        let out = commit.cancel();
+        let out = commit.end(Early::Cancelled);
         assert_eq!((text(&out).as_str(), out.finish), ("xy", Some(FinishReason::Cancelled)));
     }
 
@@ -281,7 +281,7 @@ mod tests {
                         return (kept, all, out.finish);
                     }
                 }
-                all.push_str(&text(&commit.cancel()));
+                all.push_str(&text(&commit.end(Early::TimedOut)));
                 (kept, all, None)
             };
             prop_assert_eq!(

@@ -12,7 +12,7 @@ use crate::width::Widths;
 pub struct Outcome {
     /// The request.
     pub id: u64,
-    /// Which of the plan's rows it was; `None` when the request was cancelled outside a step.
+    /// Which of the plan's rows it was; `None` when the request was ended outside a step.
     pub planned: Option<usize>,
     /// What is kept.
     pub committed: Committed,

@@ -22,7 +22,7 @@ pub use land::Outcome;
 pub use plan::{Absorb, PlannedRow, RowOutcome, StepPlan, TableWrite, Then, Work};
 pub use queue::{Admission, Reject, Shortage};
 pub use request::{
-    Bounds, FinishReason, Limits, Request, RequestError, Sampling, Speculation, Stops,
+    Bounds, Early, FinishReason, Limits, Request, RequestError, Sampling, Speculation, Stops,
 };
 pub use scheduler::{Scheduler, SchedulerOptions, Tally};
 pub use width::WidthPolicy;

@@ -230,7 +230,7 @@ mod tests {
             prompt: (0..5 + id % 40).map(|i| (i + id % 3) as u32).collect(),
             sampling: Sampling::default(),
             stops: Stops::default(),
-            limits: Limits { max_tokens: Some(3 + id * 7 % 60) },
+            limits: Limits { max_tokens: Some(3 + id * 7 % 60), ..Limits::default() },
             speculation: Speculation::Auto,
             priority: 0,
             logprobs: None,

@@ -33,10 +33,13 @@ pub enum Reject {
     /// It could never run.
     #[error(transparent)]
     Invalid(#[from] RequestError),
-    /// Too many wait already.
-    #[error("{limit} requests wait already, which is the limit; try again later")]
+    /// Too many are open already.
+    #[error(
+        "{limit} requests are open already, running and waiting, which is the limit; try again \
+         later, or start the engine with a larger max_waiting"
+    )]
     QueueFull {
-        /// How many may wait.
+        /// How many may be open.
         limit: usize,
     },
 }

@@ -1,5 +1,7 @@
 //! A request as the scheduler sees it, and the checks it must pass before it is accepted.
 
+use std::time::Duration;
+
 /// One generation to make.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
@@ -50,11 +52,14 @@ pub struct Stops {
     pub strings: Vec<String>,
 }
 
-/// Bounds on the number of output tokens.
+/// Bounds on what a generation may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// At most this many; `None` for what the context leaves.
+    /// At most this many output tokens; `None` for what the context leaves.
     pub max_tokens: Option<usize>,
+    /// At most this long from submission, waiting included; `None` for ever. The scheduler has no
+    /// clock: whoever has one ends the request with [`Early::TimedOut`].
+    pub timeout: Option<Duration>,
 }
 
 /// Whether and how wide to draft.
@@ -80,15 +85,36 @@ pub enum FinishReason {
     Length,
     /// Cancelled by its owner.
     Cancelled,
+    /// Its time was up.
+    TimedOut,
+}
+
+/// Why a generation ends before its tokens say so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Early {
+    /// Its owner cancelled it.
+    Cancelled,
+    /// Its time is up: see [`Limits::timeout`].
+    TimedOut,
+}
+
+impl From<Early> for FinishReason {
+    fn from(early: Early) -> FinishReason {
+        match early {
+            Early::Cancelled => FinishReason::Cancelled,
+            Early::TimedOut => FinishReason::TimedOut,
+        }
+    }
 }
 
 impl FinishReason {
-    /// `stop`, `length` or `cancelled`.
+    /// `stop`, `length`, `cancelled` or `timeout`.
     pub fn name(self) -> &'static str {
         match self {
             FinishReason::Stop => "stop",
             FinishReason::Length => "length",
             FinishReason::Cancelled => "cancelled",
+            FinishReason::TimedOut => "timeout",
         }
     }
 }
@@ -263,7 +289,10 @@ mod tests {
             assert_eq!(error.field, "prompt");
             assert!(error.problem.contains(&len.to_string()) && error.problem.contains("128"));
         }
-        let capped = Request { limits: Limits { max_tokens: Some(50) }, ..request(120) };
+        let capped = Request {
+            limits: Limits { max_tokens: Some(50), ..Limits::default() },
+            ..request(120)
+        };
         assert_eq!((capped.check(&bounds()), capped.limit(&bounds())), (Ok(()), 128));
     }
 
@@ -273,7 +302,13 @@ mod tests {
         let cases = [
             ("prompt", Request { prompt: vec![], ..request(1) }),
             ("prompt", Request { prompt: vec![100], ..request(1) }),
-            ("max_tokens", Request { limits: Limits { max_tokens: Some(0) }, ..request(1) }),
+            (
+                "max_tokens",
+                Request {
+                    limits: Limits { max_tokens: Some(0), ..Limits::default() },
+                    ..request(1)
+                },
+            ),
             (
                 "stop_token_ids",
                 Request { stops: Stops { ids: vec![100], strings: vec![] }, ..request(1) },
@@ -308,7 +343,8 @@ mod tests {
     fn a_request_that_can_never_fit_is_refused_at_once() {
         let small = Bounds { kv_tokens: 64, ..bounds() };
         assert_eq!(request(100).check(&small).map_err(|e| e.field), Err("max_tokens"));
-        let fits = Request { limits: Limits { max_tokens: Some(20) }, ..request(40) };
+        let fits =
+            Request { limits: Limits { max_tokens: Some(20), ..Limits::default() }, ..request(40) };
         assert_eq!(fits.check(&small), Ok(()));
     }
 }

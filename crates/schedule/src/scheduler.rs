@@ -6,13 +6,13 @@
 //! most.
 //!
 //! Every request ends with exactly one [`Outcome`] that has a finish reason, from
-//! [`Scheduler::land`] or [`Scheduler::cancel`].
+//! [`Scheduler::land`] or [`Scheduler::end`].
 
 use crate::crew::Crew;
 use crate::land::Outcome;
 use crate::plan::StepPlan;
 use crate::queue::{Admission, Queue, Reject, Shortage};
-use crate::request::{Bounds, Request, RequestError, Speculation};
+use crate::request::{Bounds, Early, Request, RequestError, Speculation};
 use crate::sequence::{Course, Place, Running, Sequence};
 use crate::width::{WidthPolicy, Widths};
 use cache::{Account, PrefixCache, Rows};
@@ -29,7 +29,7 @@ pub struct SchedulerOptions {
     pub step_tokens: usize,
     /// Most requests that run at once; at least 1.
     pub max_running: usize,
-    /// Most requests that wait; further ones are refused. Retracted ones do not count.
+    /// Most open requests beyond `max_running`; further ones are refused.
     pub max_waiting: usize,
     /// Widest verify block of requests that name none.
     pub width: usize,
@@ -117,8 +117,8 @@ impl Scheduler {
         if let Err(invalid) = request.check(&self.options.bounds) {
             return Admission::Reject(invalid.into());
         }
-        let limit = self.options.max_waiting;
-        if self.queue.len() >= limit {
+        let limit = self.limit();
+        if self.places.len() >= limit {
             return Admission::Reject(Reject::QueueFull { limit });
         }
         let overtakes = |first: &Sequence| request.priority > first.request.priority;
@@ -135,18 +135,33 @@ impl Scheduler {
         }
     }
 
+    /// Most requests that may be open, running and waiting.
+    pub fn limit(&self) -> usize {
+        self.options.max_running.saturating_add(self.options.max_waiting)
+    }
+
+    /// Requests that have not ended.
+    pub fn open(&self) -> usize {
+        self.places.len()
+    }
+
+    /// What a request must fit in.
+    pub fn bounds(&self) -> &Bounds {
+        &self.options.bounds
+    }
+
     /// Ends a request now. What it holds goes into `youngest`, the step in flight, if that
     /// mentions it. `None` when there is no such request (any more).
-    pub fn cancel(&mut self, id: u64, youngest: Option<&mut StepPlan>) -> Option<Outcome> {
+    pub fn end(&mut self, id: u64, why: Early, youngest: Option<&mut StepPlan>) -> Option<Outcome> {
         let place = *self.places.get(&id)?;
         let (committed, cached) = match self.queue.remove(place) {
             Some(mut waiting) => {
                 self.places.remove(&id);
-                (waiting.commit.cancel(), waiting.cached)
+                (waiting.commit.end(why), waiting.cached)
             }
             None => {
                 let running = self.crew.at(place).expect("a request waits or runs");
-                let end = (running.sequence.commit.cancel(), running.sequence.cached);
+                let end = (running.sequence.commit.end(why), running.sequence.cached);
                 self.depart(place, youngest);
                 end
             }

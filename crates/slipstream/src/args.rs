@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 use engine::{Fence, Sampling};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Output tokens at most, when nobody says how many: small models may never stop.
 const MAX_TOKENS: usize = 1024;
@@ -79,6 +80,9 @@ pub(crate) struct SamplingArgs {
     /// Output tokens at most
     #[arg(long, value_name = "N", default_value_t = MAX_TOKENS, value_parser = at_least_one, allow_negative_numbers = true)]
     pub(crate) max_tokens: usize,
+    /// End the output after so many seconds, with what there is by then
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
+    pub(crate) timeout: Option<Duration>,
     /// End the output before TEXT; may be given several times
     #[arg(long, value_name = "TEXT", value_parser = not_empty, allow_hyphen_values = true)]
     pub(crate) stop: Vec<String>,
@@ -311,6 +315,12 @@ fn temperature(text: &str) -> Result<f32, String> {
     number(text, |t| t >= 0.0, "give 0 (greedy) or a positive number, such as 0.7")
 }
 
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number = text.parse().ok().filter(|&seconds: &f64| seconds > 0.0);
+    let time = number.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.ok_or_else(|| "give a number of seconds above 0, such as 1.5".into())
+}
+
 fn top_p(text: &str) -> Result<f32, String> {
     number(text, |p| p > 0.0 && p <= 1.0, "give a number above 0, up to 1 (keeps all)")
 }
@@ -355,6 +365,10 @@ mod tests {
             ("generate x --top-k -3", ["--top-k", "is not in 0.."]),
             ("generate x --seed -1", ["--seed", "invalid digit"]),
             ("generate x --max-tokens 0", ["--max-tokens", "at least 1"]),
+            ("generate x --timeout 0", ["--timeout", "above 0"]),
+            ("generate x --timeout -1", ["--timeout", "seconds"]),
+            ("generate x --timeout inf", ["--timeout", "such as 1.5"]),
+            ("chat x --timeout soon", ["--timeout", "seconds"]),
             ("generate x --max-tokens many", ["--max-tokens", "whole number"]),
             ("generate x --width 0", ["--width", "at least 1"]),
             ("chat x --threads 0", ["--threads", "at least 1"]),

@@ -20,6 +20,7 @@ pub(crate) fn stats_line(stats: &Stats, reason: FinishReason) -> String {
         FinishReason::Stop => {}
         FinishReason::Length => line += " · cut at the length cap (--max-tokens)",
         FinishReason::Cancelled => line += " · stopped",
+        FinishReason::TimedOut => line += " · cut when its time was up (--timeout)",
     }
     line
 }
@@ -209,6 +210,7 @@ mod tests {
             accepted: vec![10, 15, 0, 5, 10, 0, 0, 0],
             first_token: Duration::from_millis(250),
             total: Duration::from_millis(2250),
+            ..Stats::default()
         }
     }
 
@@ -221,6 +223,7 @@ mod tests {
         );
         assert!(stats_line(&stats(), FinishReason::Length).ends_with("length cap (--max-tokens)"));
         assert!(stats_line(&stats(), FinishReason::Cancelled).ends_with("stopped"));
+        assert!(stats_line(&stats(), FinishReason::TimedOut).ends_with("time was up (--timeout)"));
         let plain = Stats { drafted: 0, accepted: vec![100], ..stats() };
         assert_eq!(
             stats_line(&plain, FinishReason::Stop),

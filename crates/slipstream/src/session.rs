@@ -5,8 +5,8 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use device::{Cpu, Threads};
 use engine::{
-    Engine, EngineOptions, FinishReason, Limits, Output, Pair, PairOptions, Request, Sampling,
-    Speculation, StepCost, Stops, Update, WidthPolicy,
+    Collector, Engine, EngineOptions, FinishReason, Limits, Output, Pair, PairOptions, Request,
+    Sampling, Speculation, StepCost, Stops, Update, WidthPolicy,
 };
 use fetch::{Effort, Progress, Sources};
 use model::chat::{ChatOptions, ChatTemplate, Message};
@@ -104,7 +104,7 @@ impl Session {
             prompt,
             sampling,
             stops: Stops { ids, strings: args.stop.clone() },
-            limits: Limits { max_tokens: Some(args.max_tokens) },
+            limits: Limits { max_tokens: Some(args.max_tokens), timeout: args.timeout },
             speculation: self.speculation,
             priority: 0,
             logprobs: None,
@@ -115,7 +115,7 @@ impl Session {
     pub(crate) fn run(&mut self, request: Request, sink: Sink<'_>) -> Result<Output, Failure> {
         self.interrupt.reset();
         let id = self.engine.submit(request)?;
-        let (mut tokens, mut text) = (Vec::new(), String::new());
+        let mut collector = Collector::default();
         let mut cancelled = false;
         loop {
             if self.interrupt.pressed() && !cancelled {
@@ -124,10 +124,8 @@ impl Session {
             }
             for update in self.engine.turn()? {
                 sink(&update)?;
-                tokens.extend(update.tokens);
-                update.text.iter().for_each(|segment| text.push_str(&segment.text));
-                if let Some(end) = update.finished {
-                    return Ok(Output { tokens, text, reason: end.reason, stats: end.stats });
+                if let Some(output) = collector.add(update) {
+                    return Ok(output);
                 }
             }
         }
@@ -138,7 +136,7 @@ impl Session {
 pub(crate) fn uninterrupted(reason: FinishReason) -> Result<(), Failure> {
     match reason {
         FinishReason::Cancelled => Err(Failure::Interrupted),
-        FinishReason::Stop | FinishReason::Length => Ok(()),
+        FinishReason::Stop | FinishReason::Length | FinishReason::TimedOut => Ok(()),
     }
 }
 

@@ -142,7 +142,7 @@ fn the_drafter_accepts_as_the_reference_does() {
             prompt: case.prompt_ids,
             sampling: Sampling::default(),
             stops: Stops { ids: golden.end_ids.clone(), strings: vec![] },
-            limits: Limits { max_tokens: Some(case.tokens.len()) },
+            limits: Limits { max_tokens: Some(case.tokens.len()), ..Limits::default() },
             speculation: Speculation::Width(golden.verify_width),
             priority: 0,
             logprobs: None,

@@ -33,7 +33,7 @@ fn requests(pair: &Pair, temperature: f32, speculation: Speculation) -> Vec<Requ
             .expect("the template takes a question"),
         sampling: Sampling { temperature, seed: seed as u64, ..Sampling::default() },
         stops: Stops { ids: pair.tokenizer.end_ids().to_vec(), strings: vec![] },
-        limits: Limits { max_tokens: Some(48) },
+        limits: Limits { max_tokens: Some(48), ..Limits::default() },
         speculation,
         priority: 0,
         logprobs: None,

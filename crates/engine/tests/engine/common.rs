@@ -25,7 +25,7 @@ pub(crate) fn request(prompt: &[u32], max_tokens: usize) -> Request {
         prompt: prompt.to_vec(),
         sampling: Sampling::default(),
         stops: Stops::default(),
-        limits: Limits { max_tokens: Some(max_tokens) },
+        limits: Limits { max_tokens: Some(max_tokens), ..Limits::default() },
         speculation: Speculation::Auto,
         priority: 0,
         logprobs: None,

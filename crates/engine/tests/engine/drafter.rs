@@ -125,7 +125,10 @@ fn the_context_ends_a_sequence_and_leaves_its_neighbours_alone() {
         };
         let requests: Vec<Request> = (0..3)
             .map(|i| Request {
-                limits: Limits { max_tokens: if i == 0 { None } else { Some(60) } },
+                limits: Limits {
+                    max_tokens: if i == 0 { None } else { Some(60) },
+                    ..Limits::default()
+                },
                 ..request(&prompt(i as u64, [450, 20, 30][i]), 1)
             })
             .collect();

@@ -8,7 +8,7 @@ use engine::{Engine, EngineOptions, Fence, Request, Sampling, Speculation};
 const TARGETS: [&str; 4] = ["llama3", "qwen2", "qwen3", "mistral"];
 
 /// Greedy and sampled requests of several lengths.
-fn requests() -> Vec<Request> {
+pub(crate) fn requests() -> Vec<Request> {
     let temperatures = [0.0, 0.7, 1.0];
     (0..6)
         .map(|i| Request {
@@ -140,6 +140,25 @@ fn a_request_is_the_same_alone_and_among_others() {
     assert_eq!(alone, engine.run(vec![narrow]).expect("runs").remove(0).ids());
     let other = engine.run(vec![sampled(8)]).expect("runs").remove(0).ids();
     assert_ne!(alone, other, "the seed matters");
+}
+
+/// More requests than may be open at once are run all the same, each to its own place.
+#[test]
+fn a_batch_may_be_larger_than_the_queue() {
+    let requests = [requests(), requests()].concat();
+    let truth = ids(&plain("qwen3", &requests));
+    for (max_running, max_waiting) in [(1, 0), (2, 1), (3, 4)] {
+        let options = EngineOptions {
+            max_running,
+            max_waiting,
+            kv_tokens: Some(2048),
+            ..EngineOptions::default()
+        };
+        let mut engine = Engine::new(pair("qwen3", Some("dflash")), options);
+        assert_eq!(engine.room(), max_running + max_waiting);
+        let outputs = engine.run(requests.clone()).expect("runs");
+        assert_eq!(ids(&outputs), truth, "{max_running} running, {max_waiting} waiting");
+    }
 }
 
 /// A long request, a shorter one, and both again on the same pages: nothing is left over.

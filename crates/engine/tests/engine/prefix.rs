@@ -35,6 +35,7 @@ fn a_warm_prompt_is_drafted_as_well_as_a_cold_one() {
             // One token of a prompt is always computed: its row chooses the first new one.
             let most = (known.prompt.len() - 1) / page_size * page_size;
             assert!(pages > 0 && engine.tally().cached_tokens == before + most as u64);
+            assert_eq!((cold.stats.cached_tokens, warm.stats.cached_tokens), (0, most));
             assert_eq!(warm.ids(), cold.ids());
             assert_eq!(warm.stats.accepted, cold.stats.accepted, "pages of {page_size}");
         }

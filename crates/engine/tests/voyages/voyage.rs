@@ -66,7 +66,7 @@ impl Passenger {
             prompt,
             sampling: Sampling { seed: dice.roll(3) as u64, ..Sampling::default() },
             stops: Stops { ids: stop.into_iter().collect(), strings: vec![] },
-            limits: Limits { max_tokens: Some(1 + dice.roll(24)) },
+            limits: Limits { max_tokens: Some(1 + dice.roll(24)), ..Limits::default() },
             speculation,
             priority: dice.roll(2) as i32,
             logprobs: None,

@@ -5,8 +5,8 @@
 //! Steps run in order, some as soon as they are launched, some only when the host lands them.
 
 use schedule::{
-    Absorb, Bounds, FinishReason, Limits, Outcome, PlannedRow, Request, RowOutcome, Sampling,
-    Scheduler, SchedulerOptions, Speculation, StepPlan, Stops, Then, WidthPolicy, Work,
+    Absorb, Bounds, Early, FinishReason, Limits, Outcome, PlannedRow, Request, RowOutcome,
+    Sampling, Scheduler, SchedulerOptions, Speculation, StepPlan, Stops, Then, WidthPolicy, Work,
 };
 use std::collections::HashMap;
 
@@ -83,7 +83,7 @@ pub(crate) fn request(prompt: Vec<u32>, max_tokens: usize) -> Request {
         prompt,
         sampling: Sampling::default(),
         stops: Stops::default(),
-        limits: Limits { max_tokens: Some(max_tokens) },
+        limits: Limits { max_tokens: Some(max_tokens), ..Limits::default() },
         speculation: Speculation::Auto,
         priority: 0,
         logprobs: None,
@@ -366,7 +366,7 @@ impl Voyage {
 
     pub(crate) fn cancel(&mut self, id: u64) {
         let youngest = self.flying.as_mut().map(|flight| &mut flight.plan);
-        if let Some(outcome) = self.scheduler.cancel(id, youngest) {
+        if let Some(outcome) = self.scheduler.end(id, Early::Cancelled, youngest) {
             self.take(&outcome, None);
         }
     }

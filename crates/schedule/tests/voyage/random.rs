@@ -67,7 +67,7 @@ fn case() -> impl Strategy<Value = Case> {
                 prompt,
                 sampling: Sampling { seed, ..Sampling::default() },
                 stops: Stops { ids: stop.into_iter().collect(), strings: vec![] },
-                limits: Limits { max_tokens: Some(max_tokens) },
+                limits: Limits { max_tokens: Some(max_tokens), ..Limits::default() },
                 speculation,
                 priority,
                 logprobs: None,

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::render::{self, Colour, Stream, Totals};
 use crate::repl::{Entry, HELP, Input};
 use crate::session::{Session, Sink, uninterrupted};
-use engine::{FinishReason, Output, Request, Sampling, Speculation, Update};
+use engine::{FinishReason, Limits, Output, Request, Sampling, Speculation, Update};
 use fetch::Sources;
 use model::chat::Message;
 use std::io::{self, IsTerminal, Write, stderr, stdin, stdout};
@@ -119,14 +119,17 @@ impl<'a> Chat<'a> {
         writeln!(stdout())?;
         let line = render::stats_line(&answer.stats, answer.reason);
         eprintln!("{}", render::dim(&(line + &seed(&request.sampling)), remarks));
-        if self.args.compare && answer.reason != FinishReason::Cancelled {
+        // What was cut short would differ by where it was cut.
+        let whole = matches!(answer.reason, FinishReason::Stop | FinishReason::Length);
+        if self.args.compare && whole {
             self.compare(request, &answer)?;
         }
         Ok(answer)
     }
 
     fn compare(&mut self, request: Request, drafted: &Output) -> Result<(), Failure> {
-        let request = Request { speculation: Speculation::Off, ..request };
+        let limits = Limits { timeout: None, ..request.limits };
+        let request = Request { speculation: Speculation::Off, limits, ..request };
         let plain = self.session.run(request, &mut |_| Ok(()))?;
         uninterrupted(plain.reason)?;
         let remarks = self.colours.1;

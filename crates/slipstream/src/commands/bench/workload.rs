@@ -69,7 +69,7 @@ impl Workload {
             prompt: prompt.ids.clone(),
             sampling: Sampling { temperature, seed: i as u64, ..Sampling::default() },
             stops: Stops { ids: self.ends.clone(), strings: vec![] },
-            limits: Limits { max_tokens: Some(self.max_tokens) },
+            limits: Limits { max_tokens: Some(self.max_tokens), ..Limits::default() },
             speculation,
             priority: 0,
             logprobs: None,

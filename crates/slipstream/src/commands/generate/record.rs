@@ -11,10 +11,12 @@ pub(super) struct Record<'a> {
     /// Which prompt of a batch, from 0.
     index: usize,
     prompt_tokens: usize,
+    /// How many of them the prefix cache had.
+    cached_tokens: usize,
     /// Kept tokens; never a stop id.
     ids: Vec<u32>,
     text: &'a str,
-    /// `stop`, `length` or `cancelled`.
+    /// `stop`, `length`, `cancelled` or `timeout`.
     finish_reason: &'static str,
     seed: u64,
     /// Tokens a verify pass committed, the bonus token included.
@@ -79,6 +81,7 @@ impl<'a> Record<'a> {
         Record {
             index,
             prompt_tokens: stats.prompt_tokens,
+            cached_tokens: stats.cached_tokens,
             ids: output.ids(),
             text: &output.text,
             finish_reason: output.reason.name(),
