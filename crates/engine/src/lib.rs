@@ -19,7 +19,7 @@ mod memory;
 mod open;
 mod output;
 mod pair;
-mod service;
+pub mod service;
 mod step;
 mod target;
 mod turn;

@@ -58,7 +58,7 @@ impl Requests {
     }
 
     /// Those whose time is up at `now`.
-    fn overdue(&mut self, now: Duration) -> Vec<RequestId> {
+    fn overdue(&self, now: Duration) -> Vec<RequestId> {
         let due = self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now);
         due.map(|&(_, id)| id).collect()
     }
@@ -92,7 +92,7 @@ impl<D: HostDevice> Engine<D> {
     pub(crate) fn end(&mut self, id: RequestId, why: Early) {
         let youngest = self.in_flight.as_mut().map(|step| &mut step.plan);
         if let Some(outcome) = self.scheduler.end(id.0, why, youngest) {
-            let update = self.update(outcome, None);
+            let update = self.update(outcome, None, self.clock.now());
             self.ready.push(update);
         }
     }
@@ -102,10 +102,16 @@ impl<D: HostDevice> Engine<D> {
         self.requests.started(plan, self.clock.now());
     }
 
-    /// Turns an outcome into its owner's update, and closes the request when it ended.
-    pub(crate) fn update(&mut self, outcome: Outcome, part: Option<Part<'_>>) -> Update {
+    /// Turns an outcome that became known at `now` into its owner's update, and closes the request
+    /// when it ended.
+    pub(crate) fn update(
+        &mut self,
+        outcome: Outcome,
+        part: Option<Part<'_>>,
+        now: Duration,
+    ) -> Update {
         let id = RequestId(outcome.id);
-        let (committed, now) = (outcome.committed, self.clock.now());
+        let committed = outcome.committed;
         let open = self.requests.by_id.get_mut(&id);
         let open = open.expect("an outcome belongs to an open request");
         open.stats.cached_tokens = outcome.cached;
@@ -125,9 +131,7 @@ impl<D: HostDevice> Engine<D> {
 
     fn close(&mut self, id: RequestId, reason: FinishReason, now: Duration) -> Finished {
         let open = self.requests.remove(id);
-        if let Some(traced) = open.traced {
-            self.span(Track::Request(id.0), "request", Some(traced));
-        }
+        self.span(Track::Request(id.0), "request", open.traced);
         let stats = Stats {
             queued: open.started.unwrap_or(now) - open.submitted,
             total: now - open.submitted,

@@ -36,7 +36,7 @@ impl<D: HostDevice> Engine<D> {
     /// Waits for a step, the only wait of the host, and commits what it found.
     fn land(&mut self, step: InFlight<D>) -> Result<Vec<Update>, EngineLost> {
         let Landed { plan, outcomes, aside } = step.land()?;
-        let start = self.now();
+        let (start, now) = (self.now(), self.clock.now());
         self.counters.steps += 1;
         self.counters.times += aside.times;
         let times = aside.times;
@@ -56,7 +56,7 @@ impl<D: HostDevice> Engine<D> {
                 outcome: &outcomes[row],
                 logprobs: &aside.logprobs[row],
             };
-            updates.push(self.update(outcome, Some(part)));
+            updates.push(self.update(outcome, Some(part), now));
         }
         self.span(Track::Host, "commit", start);
         Ok(updates)

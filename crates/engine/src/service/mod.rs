@@ -156,7 +156,7 @@ impl<D: HostDevice> Drop for Service<D> {
 
 impl Handle {
     /// Submits a request; its events go to `sink`, on the engine's thread, until its last. See
-    /// [the module](self) for what a sink may do. Deadlines count from here.
+    /// [the module](crate::service) for what a sink may do. Deadlines count from here.
     ///
     /// # Errors
     /// A request that could never run, by the name of its field; one too many; or a service that

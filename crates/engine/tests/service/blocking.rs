@@ -5,7 +5,7 @@
 use crate::script::{Gate, Script, VOCAB, expected, options, request, token, with_drafter};
 use device::{Device, LaneId, Reason, Threads, Watched, Watcher};
 use engine::draft::Scripted;
-use engine::{Engine, EngineOptions, Request, Service};
+use engine::{Engine, EngineOptions, Fence, Request, Service};
 use std::collections::BTreeSet;
 use std::panic::Location;
 use std::sync::{Arc, Condvar, Mutex};
@@ -56,14 +56,14 @@ impl Watcher for Stopped {
 }
 
 /// An engine on a device that stands still while the host does anything but land.
-fn stopped(target: Script) -> (Arc<Stopped>, Engine<Watched<Threads>>) {
+fn stopped(target: Script, fence: Fence) -> (Arc<Stopped>, Engine<Watched<Threads>>) {
     let watcher = Arc::new(Stopped::default());
     let device = Watched::new(Threads::new(), watcher.clone());
     let drafter = Scripted::new(4, |request, position| {
         // Right for half of the positions, where a request's id is its seed.
         (token(position, request) + u32::from(position.is_multiple_of(2))) % VOCAB
     });
-    let options = EngineOptions { chunk: 16, ..options(4, 1000) };
+    let options = EngineOptions { chunk: 16, fence, ..options(4, 1000) };
     (watcher, Engine::assemble(&device, with_drafter(target, drafter), options))
 }
 
@@ -80,12 +80,13 @@ fn assert_steady(watcher: &Stopped, engine: &Engine<Watched<Threads>>) {
     assert_eq!((usage.results.calls, seen.landing), (counters.steps, counters.steps));
     assert_eq!(counters.led, seen.led, "the engine counts what it led");
     let (led, steps) = (counters.led as f64, counters.steps as f64);
+    println!("{led} of {steps} steps had their successor queued before they began");
     assert!(led >= 0.99 * steps, "{led} of {steps} steps had their successor queued");
 }
 
 #[test]
 fn planning_and_launching_go_on_while_the_device_stands_still() {
-    let (watcher, mut engine) = stopped(Script::free());
+    let (watcher, mut engine) = stopped(Script::free(), Fence::Fine);
     let requests: Vec<Request> = (0..60).map(|i| request(i, 20 + i as usize % 30)).collect();
     let outputs = engine.run(requests.clone()).unwrap();
     while !engine.is_idle() {
@@ -107,11 +108,12 @@ fn a_service_under_load_keeps_a_step_ahead() {
     let gate = Arc::new(Gate::default());
     let held = gate.clone();
     // Nothing runs before all have come.
-    let (watcher, engine) = stopped(Script::new(move |pass| {
+    let target = Script::new(move |pass| {
         if pass == 0 {
             held.pass();
         }
-    }));
+    });
+    let (watcher, engine) = stopped(target, Fence::Fine);
     let service = Service::start(engine);
     let requests: Vec<Request> = (0..60).map(|i| request(i, 20 + i as usize % 30)).collect();
     let submit = |request: &Request| service.handle().stream(request.clone()).unwrap();
@@ -123,4 +125,18 @@ fn a_service_under_load_keeps_a_step_ahead() {
     service.handle().drain();
     let engine = service.join().unwrap();
     assert_steady(&watcher, &engine);
+}
+
+/// The instrument sees a second place when there is one: the ablation that waits before it plans.
+#[test]
+fn a_wait_before_planning_is_noticed() {
+    let (watcher, mut engine) = stopped(Script::free(), Fence::SelfFence);
+    let outputs = engine.run(vec![request(0, 20)]).unwrap();
+    assert_eq!(outputs[0].ids(), expected(&request(0, 20)));
+    while !engine.is_idle() {
+        engine.turn().unwrap();
+    }
+    let seen = watcher.seen.lock().unwrap();
+    let reasons: Vec<&str> = seen.sites.iter().map(|(reason, ..)| *reason).collect();
+    assert_eq!(reasons, ["fence", "land"]);
 }

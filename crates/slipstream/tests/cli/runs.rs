@@ -154,6 +154,36 @@ fn text_output_is_exact_and_stops_where_it_is_told() {
     assert_eq!(stopped["text"].as_str().unwrap(), &whole[..whole.find("return").unwrap()]);
 }
 
+/// A deadline that is over at once: what there is by then comes out, and the run is no failure.
+#[test]
+fn a_deadline_ends_the_output_with_what_there_is() {
+    let options = ["--chat", CODE, "--max-tokens", "40"];
+    let whole = one(&[&["generate", "--json"][..], &options].concat());
+    let cut = one(&[&["generate", "--json", "--timeout", "1e-9"][..], &options].concat());
+    assert_eq!(cut["finish_reason"], "timeout");
+    let whole = whole["text"].as_str().unwrap();
+    let cut = cut["text"].as_str().unwrap();
+    assert!(cut.len() < whole.len() && whole.starts_with(cut), "{cut:?} of {whole:?}");
+    let chat = run(&with_pair(&["chat", CODE, "--timeout", "1e-9", "--compare"])).ok();
+    assert!(chat.err.contains("time was up (--timeout)"), "{}", chat.err);
+    assert!(!chat.err.contains("speed-up"), "nothing to compare: {}", chat.err);
+}
+
+/// The second prompt of a batch that is the first finds all but its last tokens in the cache.
+#[test]
+fn a_repeated_prompt_is_cached() {
+    let temp = tempfile::tempdir().unwrap();
+    let batch = temp.path().join("batch.jsonl");
+    let prompt = serde_json::json!({ "prompt": CODE.repeat(3) }).to_string();
+    std::fs::write(&batch, format!("{prompt}\n{prompt}\n")).unwrap();
+    let path = batch.to_str().unwrap();
+    let both = json(&["generate", "--json", "--batch", path, "--max-tokens", "4"]);
+    assert_eq!((&both[0]["cached_tokens"], &both[0]["ids"]), (&0.into(), &both[1]["ids"]));
+    let [cached, prompt] =
+        ["cached_tokens", "prompt_tokens"].map(|field| both[1][field].as_u64().unwrap());
+    assert!(cached > 0 && cached < prompt && cached + 16 >= prompt, "{cached} of {prompt}");
+}
+
 #[test]
 fn a_fresh_seed_is_reported_and_repeats_the_output() {
     let options = ["--json", "--max-tokens", "24", "--temperature", "1"];
