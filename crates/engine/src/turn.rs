@@ -34,8 +34,9 @@ impl<D: HostDevice> Engine<D> {
     /// [`EngineLost`] when the device stopped.
     pub fn turn(&mut self) -> Result<Vec<Update>, EngineLost> {
         self.pipeline.before_plan()?;
-        let start = self.now();
+        let (began, start) = (Instant::now(), self.now());
         let launched = self.scheduler.plan().map(|plan| self.pipeline.launch(plan));
+        self.counters.planning += began.elapsed();
         self.span(Track::Host, "plan and launch", start);
         let before = std::mem::replace(&mut self.in_flight, launched);
         let mut updates = std::mem::take(&mut self.ready);
@@ -51,8 +52,10 @@ impl<D: HostDevice> Engine<D> {
     /// Waits for a step, the only wait of the host, and commits what it found.
     fn land(&mut self, step: InFlight<D>) -> Result<Vec<Update>, EngineLost> {
         let Landed { plan, outcomes, aside } = step.land()?;
-        let start = self.now();
+        let (began, start) = (Instant::now(), self.now());
         self.counters.steps += 1;
+        self.counters.rows += plan.rows.len() as u64;
+        self.counters.tokens += plan.tokens() as u64;
         self.counters.times += aside.times;
         let times = aside.times;
         let verify = (times.verify + times.absorb).as_secs_f64();
@@ -73,6 +76,7 @@ impl<D: HostDevice> Engine<D> {
             };
             updates.push(self.update(outcome, Some(part)));
         }
+        self.counters.committing += began.elapsed();
         self.span(Track::Host, "commit", start);
         Ok(updates)
     }

@@ -4,3 +4,4 @@ mod common;
 mod drafter;
 mod lossless;
 mod prefix;
+mod simulated;
