@@ -63,6 +63,8 @@ pub struct Stats {
     pub drafted: usize,
     /// `accepted[k]`: verify passes that accepted exactly `k` drafts.
     pub accepted: Vec<usize>,
+    /// Submission to the launch of the first step that computes any of it.
+    pub queued: Duration,
     /// Submission to first token.
     pub first_token: Duration,
     /// Submission to last token.

@@ -6,12 +6,13 @@ use crate::{Engine, EngineLost, RequestId};
 use device::{HostDevice, Recorder, Track};
 use kernels::choose::LogProbs;
 use model::tokenizer::Detokenizer;
-use schedule::{FinishReason, Origin, Outcome, RowOutcome, Work};
+use schedule::{FinishReason, Origin, Outcome, RowOutcome, StepPlan, Work};
 use std::time::{Duration, Instant};
 
 /// A request that has not ended, as its owner sees it.
 pub(crate) struct Open {
     submitted: Instant,
+    started: bool,
     /// The recorder's time then.
     traced: Option<Duration>,
     stats: Stats,
@@ -21,7 +22,13 @@ pub(crate) struct Open {
 impl Open {
     pub(crate) fn new(prompt_tokens: usize, traced: Option<Duration>) -> Open {
         let stats = Stats { prompt_tokens, ..Stats::default() };
-        Open { submitted: Instant::now(), traced, stats, text: Detokenizer::default() }
+        Open {
+            submitted: Instant::now(),
+            started: false,
+            traced,
+            stats,
+            text: Detokenizer::default(),
+        }
     }
 }
 
@@ -35,7 +42,10 @@ impl<D: HostDevice> Engine<D> {
     pub fn turn(&mut self) -> Result<Vec<Update>, EngineLost> {
         self.pipeline.before_plan()?;
         let (began, start) = (Instant::now(), self.now());
-        let launched = self.scheduler.plan().map(|plan| self.pipeline.launch(plan));
+        let launched = self.scheduler.plan().map(|plan| {
+            self.note_started(&plan);
+            self.pipeline.launch(plan)
+        });
         self.counters.planning += began.elapsed();
         self.span(Track::Host, "plan and launch", start);
         let before = std::mem::replace(&mut self.in_flight, launched);
@@ -47,6 +57,16 @@ impl<D: HostDevice> Engine<D> {
             updates.extend(self.land(step)?);
         }
         Ok(updates)
+    }
+
+    /// Notes which requests begin with `plan`. The first work of each is a chunk.
+    fn note_started(&mut self, plan: &StepPlan) {
+        for row in plan.rows.iter().filter(|row| matches!(row.work, Work::Chunk { .. })) {
+            let open = self.open.get_mut(&RequestId(row.id)).expect("a planned request is open");
+            if !std::mem::replace(&mut open.started, true) {
+                open.stats.queued = open.submitted.elapsed();
+            }
+        }
     }
 
     /// Waits for a step, the only wait of the host, and commits what it found.
