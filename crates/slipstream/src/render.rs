@@ -209,6 +209,7 @@ mod tests {
             accepted: vec![10, 15, 0, 5, 10, 0, 0, 0],
             first_token: Duration::from_millis(250),
             total: Duration::from_millis(2250),
+            ..Stats::default()
         }
     }
 
