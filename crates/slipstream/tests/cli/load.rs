@@ -140,9 +140,8 @@ fn a_saved_trace_replays_to_the_same_outputs() {
         assert_eq!(digests(&other["runs"][0]), digests(&first["runs"][0]));
         consistent(&other["runs"][0], 6);
     }
-    assert_eq!((&again["runs"][0]["load"], &closed["runs"][0]["concurrency"]), {
-        (&"trace at 1000 ×".into(), &2.into())
-    });
+    assert_eq!(again["runs"][0]["load"], "trace at 1000 ×");
+    assert_eq!(closed["runs"][0]["concurrency"], 2);
     // One at a time, two of the three that share a prefix of two pages find it.
     let cache = &first["runs"][0]["figures"]["cache"];
     assert_eq!(cache["cached_tokens"], 64, "{cache}");

@@ -12,9 +12,9 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 46.0;
-/// Room for the names of rows, and the height of one.
-const NAMES: f64 = 236.0;
+/// The height of a row, and the width of a character of its name, rather more than less.
 const ROW: f64 = 24.0;
+const CHARACTER: f64 = 7.0;
 
 /// Colours that the style sheet has; more series take them in turns.
 const COLOURS: usize = 8;
@@ -115,7 +115,8 @@ fn curve(series: &Series, i: usize, across: &Scale, up: &Scale) -> Element {
 /// axis. Dots have the colours of their place in the row.
 pub(super) fn ranges(what: &str, names: &[&str], rows: &[Row]) -> Element {
     let all = rows.iter().flat_map(|row| row.values.iter().copied());
-    let scale = Scale::new(Kind::Log, all, [NAMES, WIDTH - RIGHT]).rounded();
+    let left = beside_names(rows);
+    let scale = Scale::new(Kind::Log, all, [left, WIDTH - RIGHT]).rounded();
     let rows_svg = rows.iter().enumerate().map(|(i, row)| {
         let y = middle(i);
         let ends = row.values.iter().map(|&value| scale.at(value));
@@ -126,42 +127,43 @@ pub(super) fn ranges(what: &str, names: &[&str], rows: &[Row]) -> Element {
             Element::new("g").with("class", colour(k)).child(dot)
         };
         let span = line([least, y], [most, y]).with("class", "span");
-        let group = Element::new("g").child(label([NAMES - 10.0, y + 4.0], "end", &row.name));
+        let group = Element::new("g").child(label([left - 10.0, y + 4.0], "end", &row.name));
         // The dots of lower percentiles lie on top.
         let dots: Vec<_> = row.values.iter().zip(names).enumerate().map(dot).collect();
         group.child(span).children(dots.into_iter().rev())
     });
-    below_rows(what, &scale, rows.len()).children(rows_svg)
+    below_rows(what, &scale, left, rows.len()).children(rows_svg)
 }
 
 /// A bar a row, its figures one after another.
 pub(super) fn bars(what: &str, names: &[&str], rows: &[Row]) -> Element {
     let sums = rows.iter().map(|row| row.values.iter().sum());
-    let scale = Scale::new(Kind::Linear, sums, [NAMES, WIDTH - RIGHT]).rounded();
+    let left = beside_names(rows);
+    let scale = Scale::new(Kind::Linear, sums, [left, WIDTH - RIGHT]).rounded();
     let rows_svg = rows.iter().enumerate().map(|(i, row)| {
         let y = middle(i);
         let mut from = 0.0;
-        let mut group = Element::new("g").child(label([NAMES - 10.0, y + 4.0], "end", &row.name));
+        let mut group = Element::new("g").child(label([left - 10.0, y + 4.0], "end", &row.name));
         for (k, (&value, name)) in row.values.iter().zip(names).enumerate() {
-            let (left, right) = (scale.at(from), scale.at(from + value));
+            let (start, end) = (scale.at(from), scale.at(from + value));
             from += value;
             let said = format!("{}, {name}: {}", row.name, number(value));
             let bar = Element::new("rect")
                 .with("class", colour(k))
-                .with("x", format!("{left:.1}"))
+                .with("x", format!("{start:.1}"))
                 .with("y", format!("{:.1}", y - ROW / 3.0))
-                .with("width", format!("{:.1}", right - left))
+                .with("width", format!("{:.1}", end - start))
                 .with("height", format!("{:.1}", ROW / 1.5))
                 .child(Element::new("title").text(said));
             group = group.child(bar);
         }
         group
     });
-    below_rows(what, &scale, rows.len()).children(rows_svg)
+    below_rows(what, &scale, left, rows.len()).children(rows_svg)
 }
 
 /// The canvas of a chart of `rows` rows, with its axis below them.
-fn below_rows(what: &str, scale: &Scale, rows: usize) -> Element {
+fn below_rows(what: &str, scale: &Scale, left: f64, rows: usize) -> Element {
     let foot = TOP + ROW * rows as f64 + 4.0;
     let mut svg = canvas(foot + BOTTOM);
     let mut last = f64::NEG_INFINITY;
@@ -174,11 +176,17 @@ fn below_rows(what: &str, scale: &Scale, rows: usize) -> Element {
             last = at;
         }
     }
-    svg.child(line([NAMES, foot], [WIDTH - RIGHT, foot]).with("class", "axis")).child(label(
-        [(NAMES + WIDTH - RIGHT) / 2.0, foot + BOTTOM - 10.0],
+    svg.child(line([left, foot], [WIDTH - RIGHT, foot]).with("class", "axis")).child(label(
+        [(left + WIDTH - RIGHT) / 2.0, foot + BOTTOM - 10.0],
         "middle",
         what,
     ))
+}
+
+/// Where a chart begins to the right of its rows' names.
+fn beside_names(rows: &[Row]) -> f64 {
+    let longest = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
+    (20.0 + CHARACTER * longest as f64).min(WIDTH / 2.0)
 }
 
 fn middle(row: usize) -> f64 {
