@@ -11,7 +11,15 @@ pub struct Counters {
     pub steps: u64,
     /// Those that were still running when the step behind them had been launched.
     pub led: u64,
-    /// Device time of those steps, by part.
+    /// Rows of those steps: prompt chunks and verify blocks.
+    pub rows: u64,
+    /// Tokens that their target passes had room for; the device may have narrowed a block.
+    pub tokens: u64,
+    /// Host time for planning and launching steps, of steps in flight too.
+    pub planning: Duration,
+    /// Host time for committing what landed steps found.
+    pub committing: Duration,
+    /// Device time of landed steps, by part.
     pub times: StepTimes,
 }
 
@@ -42,6 +50,10 @@ impl Sub for Counters {
         Counters {
             steps: self.steps - earlier.steps,
             led: self.led - earlier.led,
+            rows: self.rows - earlier.rows,
+            tokens: self.tokens - earlier.tokens,
+            planning: self.planning - earlier.planning,
+            committing: self.committing - earlier.committing,
             times: StepTimes {
                 draft: self.times.draft - earlier.times.draft,
                 verify: self.times.verify - earlier.times.verify,

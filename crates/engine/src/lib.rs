@@ -28,7 +28,7 @@ pub use cache::Account;
 pub use clock::{Clock, ManualClock};
 pub use collect::{Collector, Output, RunError};
 pub use counters::{Counters, StepTimes};
-pub use memory::EngineOptions;
+pub use memory::{EngineOptions, KvPages};
 pub use output::{Finished, Segment, Stats, TokenOut, Update};
 pub use pair::{Pair, PairOptions};
 pub use schedule::{
@@ -155,7 +155,7 @@ impl Engine {
 
     /// An engine over a pair's target with another drafter than the pair's own.
     pub fn with_drafter(pair: Pair, drafter: Box<dyn Drafter>, options: EngineOptions) -> Engine {
-        let parts = Parts { drafter, mask_id: None, ..parts(pair, &options) };
+        let parts = Parts { drafter, mask_id: None, ..Parts::of(pair, &options) };
         Engine::assemble(&Threads::new(), parts, options)
     }
 }
@@ -163,7 +163,7 @@ impl Engine {
 impl<D: HostDevice> Engine<D> {
     /// An engine over a loaded pair, on `device`.
     pub fn on(device: &D, pair: Pair, options: EngineOptions) -> Engine<D> {
-        let parts = parts(pair, &options);
+        let parts = Parts::of(pair, &options);
         Engine::assemble(device, parts, options)
     }
 
@@ -228,6 +228,28 @@ impl<D: HostDevice> Engine<D> {
     /// What the scheduler did so far.
     pub fn tally(&self) -> Tally {
         self.scheduler.tally()
+    }
+
+    /// Waiting and running requests.
+    pub fn load(&self) -> (usize, usize) {
+        self.scheduler.load()
+    }
+
+    /// Where the KV pages are.
+    pub fn kv_pages(&self) -> KvPages {
+        let (account, available) = (self.scheduler.pages(), self.scheduler.available());
+        KvPages {
+            free: account.free,
+            cached: available - account.free,
+            held: account.total - available,
+            total: account.total,
+        }
+    }
+
+    /// Forgets all cached prefixes that no running request uses: for measurements that must not
+    /// find what an earlier one left.
+    pub fn forget_prefixes(&mut self) {
+        self.scheduler.flush();
     }
 
     /// Queues a request.
@@ -307,20 +329,22 @@ impl<D: HostDevice> Engine<D> {
     }
 }
 
-/// A pair's target and drafter with memory for `options`.
-fn parts(pair: Pair, options: &EngineOptions) -> Parts {
-    let Geometry { pages, context } = Geometry::plan(&pair, options);
-    let page_size = options.page_size;
-    let Pair { cpu, target, draft, tokenizer, .. } = pair;
-    let (target, allowed) = (Arc::new(target), tokenizer.len());
-    let mask_id = draft.as_ref().map(|model| model.config().mask_id);
-    let drafter: Box<dyn Drafter> = match draft {
-        Some(model) => {
-            let (cpu, target) = (cpu.clone(), target.clone());
-            Box::new(DflashDrafter::new(cpu, model, target, pages, page_size, allowed))
-        }
-        None => Box::new(NoDrafter),
-    };
-    let target = Box::new(LanguageModel::new(cpu, target, pages, page_size, allowed));
-    Parts { target, drafter, vocabulary: tokenizer, context, pages, mask_id }
+impl Parts {
+    /// A pair's target and drafter with memory for `options`.
+    pub fn of(pair: Pair, options: &EngineOptions) -> Parts {
+        let Geometry { pages, context } = Geometry::plan(&pair, options);
+        let page_size = options.page_size;
+        let Pair { cpu, target, draft, tokenizer, .. } = pair;
+        let (target, allowed) = (Arc::new(target), tokenizer.len());
+        let mask_id = draft.as_ref().map(|model| model.config().mask_id);
+        let drafter: Box<dyn Drafter> = match draft {
+            Some(model) => {
+                let (cpu, target) = (cpu.clone(), target.clone());
+                Box::new(DflashDrafter::new(cpu, model, target, pages, page_size, allowed))
+            }
+            None => Box::new(NoDrafter),
+        };
+        let target = Box::new(LanguageModel::new(cpu, target, pages, page_size, allowed));
+        Parts { target, drafter, vocabulary: tokenizer, context, pages, mask_id }
+    }
 }

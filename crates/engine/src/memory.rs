@@ -4,7 +4,7 @@ use crate::{Clock, Pair};
 use device::Fence;
 use schedule::WidthPolicy;
 
-/// Bytes of KV memory taken when nobody says how much.
+/// Bytes of KV memory taken at most when nobody says how much.
 const DEFAULT_KV_BYTES: usize = 4 << 30;
 
 /// Fixed at start.
@@ -49,6 +49,37 @@ impl Default for EngineOptions {
     }
 }
 
+impl Pair {
+    /// Most tokens of a sequence that the target was made for.
+    pub fn context(&self) -> usize {
+        self.target.config().context
+    }
+
+    /// Tokens that 4 GiB of KV memory hold, target and drafter together.
+    pub fn affordable_kv_tokens(&self) -> usize {
+        let draft = self.draft.as_ref().map_or(0, |draft| draft.kv_token_bytes());
+        DEFAULT_KV_BYTES / (self.target.kv_token_bytes() + draft)
+    }
+
+    /// Positions that the drafter drafts in one pass, the anchor included; `None` without one.
+    pub fn block(&self) -> Option<usize> {
+        self.draft.as_ref().map(|draft| draft.config().block)
+    }
+}
+
+/// Where the KV pages are: `free + cached + held == total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvPages {
+    /// Nobody's.
+    pub free: usize,
+    /// Of prefixes that no running request uses; they make room when free pages run out.
+    pub cached: usize,
+    /// Of requests that run or have just ended, the prefixes they share included.
+    pub held: usize,
+    /// All.
+    pub total: usize,
+}
+
 /// The sizes that follow from the options and the pair.
 pub(crate) struct Geometry {
     pub(crate) pages: usize,
@@ -58,10 +89,8 @@ pub(crate) struct Geometry {
 
 impl Geometry {
     pub(crate) fn plan(pair: &Pair, options: &EngineOptions) -> Geometry {
-        let context = pair.target.config().context;
-        let draft = pair.draft.as_ref().map_or(0, |draft| draft.kv_token_bytes());
-        let affordable = DEFAULT_KV_BYTES / (pair.target.kv_token_bytes() + draft);
-        let tokens = options.kv_tokens.unwrap_or(context.min(affordable));
+        let context = pair.context();
+        let tokens = options.kv_tokens.unwrap_or(context.min(pair.affordable_kv_tokens()));
         let pages = tokens.div_ceil(options.page_size).max(1);
         // The last token of a sequence is chosen, never computed: it needs no slot.
         let context = context.min(pages * options.page_size + 1);

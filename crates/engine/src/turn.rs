@@ -18,9 +18,10 @@ impl<D: HostDevice> Engine<D> {
     pub fn turn(&mut self) -> Result<Vec<Update>, EngineLost> {
         self.expire();
         self.pipeline.before_plan()?;
-        let start = self.now();
+        let (start, began) = (self.now(), self.clock.now());
         let planned = self.scheduler.plan().inspect(|plan| self.begin(plan));
         let launched = planned.map(|plan| self.pipeline.launch(plan));
+        self.counters.planning += self.clock.now() - began;
         self.span(Track::Host, "plan and launch", start);
         let before = std::mem::replace(&mut self.in_flight, launched);
         let mut updates = std::mem::take(&mut self.ready);
@@ -38,6 +39,8 @@ impl<D: HostDevice> Engine<D> {
         let Landed { plan, outcomes, aside } = step.land()?;
         let (start, now) = (self.now(), self.clock.now());
         self.counters.steps += 1;
+        self.counters.rows += plan.rows.len() as u64;
+        self.counters.tokens += plan.tokens() as u64;
         self.counters.times += aside.times;
         let times = aside.times;
         let verify = (times.verify + times.absorb).as_secs_f64();
@@ -58,6 +61,7 @@ impl<D: HostDevice> Engine<D> {
             };
             updates.push(self.update(outcome, Some(part), now));
         }
+        self.counters.committing += self.clock.now() - now;
         self.span(Track::Host, "commit", start);
         Ok(updates)
     }

@@ -206,6 +206,11 @@ impl Scheduler {
         self.cache.account()
     }
 
+    /// Pages that a request could get: those free and cached ones that nobody uses.
+    pub fn available(&self) -> usize {
+        self.cache.available()
+    }
+
     /// Free rows, and all rows.
     pub fn rows(&self) -> (usize, usize) {
         (self.rows.free(), self.rows.total())

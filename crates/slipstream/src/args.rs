@@ -1,5 +1,6 @@
 //! The command line: commands, options, their ranges, and their help.
 
+use crate::commands::bench::load::LoadArgs;
 use clap::{Args, Parser, Subcommand};
 use engine::{Fence, Sampling};
 use std::path::PathBuf;
@@ -210,6 +211,9 @@ pub(crate) enum BenchCommand {
     Lossless(LosslessArgs),
     /// Plain against drafted decoding, one request at a time
     Speed(SpeedArgs),
+    /// Many requests: throughput, latencies, acceptance and host time under a load; as a table,
+    /// JSON, or a page with plots
+    Load(Box<LoadArgs>),
 }
 
 /// What a benchmark runs on.
@@ -288,7 +292,7 @@ fn fresh_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-fn at_least_one(text: &str) -> Result<usize, String> {
+pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("must be at least 1".into()),
         Ok(number) => Ok(number),
@@ -296,9 +300,9 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
-fn at_least_two(text: &str) -> Result<usize, String> {
+pub(crate) fn at_least_two(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(0 | 1) => Err("must be at least 2: the anchor and a draft".into()),
+        Ok(0 | 1) => Err("must be at least 2".into()),
         Ok(number) => Ok(number),
         Err(_) => Err("give a whole number from 2".into()),
     }
@@ -311,7 +315,7 @@ fn number(text: &str, allowed: impl Fn(f32) -> bool, remedy: &str) -> Result<f32
     }
 }
 
-fn temperature(text: &str) -> Result<f32, String> {
+pub(crate) fn temperature(text: &str) -> Result<f32, String> {
     number(text, |t| t >= 0.0, "give 0 (greedy) or a positive number, such as 0.7")
 }
 

@@ -43,13 +43,18 @@ pub(crate) fn load(args: &ModelArgs) -> Result<Pair, Failure> {
     let progress = Progress::for_stderr();
     let target = sources.resolve(&args.model, Effort::UseLocal, progress)?;
     let draft = drafter(args, &sources, progress)?;
-    let cpus = || thread::available_parallelism().map_or(1, |cpus| cpus.get());
-    let cpu = Cpu::new(args.threads.unwrap_or_else(cpus));
+    let cpu = Cpu::new(threads(args));
     let pair = Pair::load(&cpu, &target, draft.as_deref(), &PairOptions::default())?;
     for name in pair.unused() {
         eprintln!("warning: {}: tensor {name} is not used", target.display());
     }
     Ok(pair)
+}
+
+/// Threads that compute.
+pub(crate) fn threads(args: &ModelArgs) -> usize {
+    let cpus = || thread::available_parallelism().map_or(1, |cpus| cpus.get());
+    args.threads.unwrap_or_else(cpus)
 }
 
 impl Session {

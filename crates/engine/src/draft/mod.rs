@@ -3,10 +3,12 @@
 mod dflash;
 mod none;
 mod scripted;
+mod simulated;
 
 pub use dflash::DflashDrafter;
 pub use none::NoDrafter;
 pub use scripted::Scripted;
+pub use simulated::{Chances, Simulated};
 
 use kernels::choose::Draw;
 

@@ -4,4 +4,5 @@ mod common;
 mod drafter;
 mod lossless;
 mod prefix;
+mod simulated;
 mod speculation;

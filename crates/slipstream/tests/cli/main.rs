@@ -2,6 +2,7 @@
 //! it as the program does, and fail with a sentence when they cannot.
 
 mod damage;
+mod load;
 mod pull;
 mod runs;
 

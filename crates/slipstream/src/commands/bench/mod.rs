@@ -1,6 +1,7 @@
 //! `slipstream bench`: what drafting accepts, what it changes (nothing), and what it gains.
 
 mod acceptance;
+pub(crate) mod load;
 mod lossless;
 mod speed;
 mod workload;
@@ -14,6 +15,7 @@ pub(crate) fn run(command: BenchCommand) -> Result<(), Failure> {
         BenchCommand::Acceptance(args) => acceptance::run(args),
         BenchCommand::Lossless(args) => lossless::run(args),
         BenchCommand::Speed(args) => speed::run(args),
+        BenchCommand::Load(args) => load::run(*args),
     }
 }
 

@@ -14,9 +14,9 @@ const HELDOUT: &str = include_str!("../../../../../models/heldout-prompts.jsonl"
 
 /// One line of the prompt file.
 #[derive(Deserialize)]
-struct Line {
-    topic: String,
-    prompt: String,
+pub(super) struct Line {
+    pub(super) topic: String,
+    pub(super) prompt: String,
 }
 
 /// A prompt as the model reads it.
@@ -36,24 +36,12 @@ pub(crate) struct Workload {
 impl Workload {
     /// Reads the prompts and puts them into the model's chat format.
     pub(crate) fn read(args: &WorkloadArgs, pair: &Pair) -> Result<Workload, Failure> {
-        let lines = match &args.prompts {
-            None => parse(Path::new("held-out prompts"), HELDOUT)?,
-            Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .map_err(|e| Failure::input(format!("--prompts {}: {e}", path.display())))?;
-                parse(path, &text)?
-            }
-        };
+        let lines = lines(args.prompts.as_deref())?;
         let count = args.count.unwrap_or(lines.len()).min(lines.len());
         // Evenly from the whole file, which is sorted by topic.
         let chosen = (0..count).map(|i| &lines[i * lines.len() / count]);
-        let Some(template) = &pair.template else {
-            return Err(Failure::input("the model has no chat template, which the prompts need"));
-        };
         let prompts = chosen.map(|line| {
-            let messages = [Message::new("user", &line.prompt)];
-            let ids = template.encode(&pair.tokenizer, &messages, &ChatOptions::default())?;
-            Ok(Prompt { topic: line.topic.clone(), ids })
+            Ok(Prompt { topic: line.topic.clone(), ids: chat_ids(pair, &line.prompt)? })
         });
         Ok(Workload {
             prompts: prompts.collect::<Result<_, Failure>>()?,
@@ -102,6 +90,29 @@ impl Workload {
     ) -> Result<Engine, Failure> {
         Ok(Engine::with_drafter(load(model)?, drafter, self.options()))
     }
+}
+
+/// The lines of a prompt file, at least one; the held-out prompts without a file.
+///
+/// # Errors
+/// A file that cannot be read, or a line that is none.
+pub(super) fn lines(path: Option<&Path>) -> Result<Vec<Line>, Failure> {
+    let Some(path) = path else { return parse(Path::new("held-out prompts"), HELDOUT) };
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Failure::input(format!("--prompts {}: {e}", path.display())))?;
+    parse(path, &text)
+}
+
+/// A user's question in the model's chat format.
+///
+/// # Errors
+/// A model without a chat template.
+pub(super) fn chat_ids(pair: &Pair, question: &str) -> Result<Vec<u32>, Failure> {
+    let Some(template) = &pair.template else {
+        return Err(Failure::input("the model has no chat template, which the prompts need"));
+    };
+    let messages = [Message::new("user", question)];
+    Ok(template.encode(&pair.tokenizer, &messages, &ChatOptions::default())?)
 }
 
 fn parse(path: &Path, text: &str) -> Result<Vec<Line>, Failure> {

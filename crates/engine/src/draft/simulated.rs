@@ -1,0 +1,186 @@
+//! A drafter whose acceptance is given: it knows what the target will choose and proposes it with
+//! a drawn probability. For measuring how fast a pair would be with a drafter that is not trained
+//! yet; the output is what it always is.
+
+use super::{DraftRow, Drafter};
+use kernels::choose::Draw;
+
+/// How likely drafts are accepted: for each place in the block, the chance that the draft there is
+/// accepted when those before it were.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chances(Vec<f64>);
+
+impl Chances {
+    /// Chances by place, the first draft first. Places past the last have its chance.
+    ///
+    /// # Panics
+    /// When there is none, or one is not within 0 to 1.
+    pub fn by_place(chances: Vec<f64>) -> Chances {
+        assert!(!chances.is_empty(), "one chance at least");
+        let within = chances.iter().all(|chance| (0.0..=1.0).contains(chance));
+        assert!(within, "chances are from 0 to 1, not {chances:?}");
+        Chances(chances)
+    }
+
+    /// The same chance at every place, such that blocks of `width` tokens (the anchor included)
+    /// commit `tau` tokens on average, the bonus token included.
+    ///
+    /// # Panics
+    /// When `tau` is not within 1 to `width`.
+    pub fn of_tau(tau: f64, width: usize) -> Chances {
+        assert!((1.0..=width as f64).contains(&tau), "τ is from 1 to {width}, not {tau}");
+        let (mut low, mut high) = (0.0, 1.0);
+        // τ rises with the chance; halving 60 times leaves less than rounding does.
+        for _ in 0..60 {
+            let middle = (low + high) / 2.0;
+            let reached = Chances(vec![middle]).tau(width);
+            if reached < tau { low = middle } else { high = middle }
+        }
+        Chances(vec![high])
+    }
+
+    /// Tokens that blocks of `width` commit on average, the bonus token included.
+    pub fn tau(&self, width: usize) -> f64 {
+        let mut chance = 1.0;
+        let drafts = (0..width - 1).map(|place| {
+            chance *= self.at(place);
+            chance
+        });
+        1.0 + drafts.sum::<f64>()
+    }
+
+    fn at(&self, place: usize) -> f64 {
+        self.0[place.min(self.0.len() - 1)]
+    }
+}
+
+/// Proposes what `truth(request, position)` says the target will choose there, until a draw by
+/// the request's seed says that a draft is to be wrong; nothing where the truth is not known. The
+/// `inner` drafter is run as well and its proposals are dropped, so that its time is spent.
+pub struct Simulated<F> {
+    inner: Box<dyn Drafter>,
+    block: usize,
+    chances: Chances,
+    truth: F,
+}
+
+impl<F: FnMut(u64, usize) -> Option<u32> + Send> Simulated<F> {
+    /// A drafter of `block` positions, the anchor included, that costs what `inner` costs;
+    /// nothing with [`super::NoDrafter`].
+    ///
+    /// # Panics
+    /// When `block` is not what `inner` drafts, unless that drafts nothing.
+    pub fn new(inner: Box<dyn Drafter>, block: usize, chances: Chances, truth: F) -> Simulated<F> {
+        let own = inner.block();
+        assert!(own == 1 || own == block, "the drafter drafts {own} positions, not {block}");
+        Simulated { inner, block, chances, truth }
+    }
+
+    fn drafts(&mut self, row: &DraftRow<'_>, out: &mut Vec<u32>) {
+        for place in 0..row.width - 1 {
+            let Some(token) = (self.truth)(row.request, row.len + place + 1) else { return };
+            if uniform(&row.draw, place) >= self.chances.at(place) {
+                // Any other token; what follows it is never looked at.
+                out.resize(row.width - 1, if token == 0 { 1 } else { 0 });
+                return;
+            }
+            out.push(token);
+        }
+    }
+}
+
+impl<F: FnMut(u64, usize) -> Option<u32> + Send> Drafter for Simulated<F> {
+    fn block(&self) -> usize {
+        self.block
+    }
+
+    fn taps(&self) -> &[usize] {
+        self.inner.taps()
+    }
+
+    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]) {
+        let mut dropped = vec![Vec::new(); rows.len()];
+        self.inner.propose(rows, &mut dropped);
+        for (row, out) in rows.iter().zip(out) {
+            self.drafts(row, out);
+        }
+    }
+
+    fn absorb(&mut self, features: &[f32], positions: &[u32], slots: &[u32]) {
+        self.inner.absorb(features, positions, slots);
+    }
+}
+
+/// A number in `[0, 1)` that depends on the request's seed, where its block begins, and the place
+/// in the block: the same in every run. By the mixer of SplitMix64 (Steele et al. 2014).
+fn uniform(draw: &Draw, place: usize) -> f64 {
+    let mut mixed = draw.seed;
+    for word in [u64::from(draw.position), place as u64] {
+        mixed = mixed.wrapping_add(word).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+    }
+    (mixed >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draft::NoDrafter;
+
+    const WIDTH: usize = 8;
+
+    /// Tokens that blocks of [`WIDTH`] commit on average over many seeds and positions.
+    fn committed(chances: Chances) -> f64 {
+        let truth = |_, position: usize| Some(position as u32 % 50);
+        let mut drafter = Simulated::new(Box::new(NoDrafter), WIDTH, chances, truth);
+        let (mut tokens, blocks) = (0, 20_000);
+        for i in 0..blocks {
+            let len = 10 + i % 400;
+            let draw = Draw {
+                temperature: 0.0,
+                top_k: 0,
+                top_p: 1.0,
+                min_p: 0.0,
+                seed: i as u64 / 400,
+                position: len as u32 + 1,
+            };
+            let row = DraftRow { request: 0, anchor: 0, len, width: WIDTH, pages: &[], draw };
+            let mut out = vec![Vec::new()];
+            drafter.propose(&[row], &mut out);
+            assert_eq!(out[0].len(), WIDTH - 1, "a wrong draft is a draft");
+            let wanted = (len + 1..).map(|position| position as u32 % 50);
+            tokens += 1 + out[0].iter().zip(wanted).take_while(|(a, b)| **a == *b).count();
+        }
+        tokens as f64 / blocks as f64
+    }
+
+    #[test]
+    fn the_acceptance_is_the_one_asked_for() {
+        // The mean of 20,000 blocks of at most 8 tokens strays by at most 3.5 / √20,000 = 0.025;
+        // five times that never happens.
+        for tau in [1.0, 1.5, 3.0, 6.5, 8.0] {
+            let chances = Chances::of_tau(tau, WIDTH);
+            assert!((chances.tau(WIDTH) - tau).abs() < 1e-9, "{chances:?}");
+            let found = committed(chances);
+            assert!((found - tau).abs() < 0.125, "τ {found}, asked for {tau}");
+        }
+        let steps = Chances::by_place(vec![1.0, 0.5, 0.0]);
+        assert_eq!(steps.tau(WIDTH), 2.5);
+        assert!((committed(steps) - 2.5).abs() < 0.125);
+    }
+
+    #[test]
+    fn nothing_is_proposed_past_what_is_known() {
+        let truth = |_, position: usize| (position < 14).then_some(3);
+        let chances = Chances::of_tau(8.0, WIDTH);
+        let mut drafter = Simulated::new(Box::new(NoDrafter), WIDTH, chances, truth);
+        let draw =
+            Draw { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 0, position: 12 };
+        let row = DraftRow { request: 0, anchor: 0, len: 11, width: WIDTH, pages: &[], draw };
+        let mut out = vec![Vec::new()];
+        drafter.propose(&[row], &mut out);
+        assert_eq!(out, [[3, 3]]);
+    }
+}
