@@ -53,6 +53,8 @@
 
 mod check;
 mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod device;
 mod disjoint;
 mod fence;
@@ -73,12 +75,14 @@ pub use check::check;
 pub use cpu::Cpu;
 pub use device::{
     Access, Buffer, BufferId, Copies, Device, DeviceId, DeviceLost, Element, Forward, Job, LANES,
-    LaneId, Memory, Plan, Reason, Role, Schedule, Space, Touch, Usage, Waits,
+    LaneId, Memory, Plan, Program, Reason, Role, Schedule, Space, Touch, Usage, Waits,
 };
 pub use disjoint::Disjoint;
 pub use fence::{Fence, StepFence, UnknownFence};
-pub use graph::Graph;
-pub use lane::{Arguments, Held, HeldView, HeldViewMut, Lane, Lanes, View, ViewMut};
+pub use graph::{Graph, Kept};
+pub use lane::{
+    Arguments, Held, HeldQueue, HeldView, HeldViewMut, Lane, Lanes, OnQueue, View, ViewMut,
+};
 pub use local::{HeldLocal, Local, LocalView};
 pub use mapped::Mapped;
 pub use memory::{Host, HostDevice, HostMemory};
