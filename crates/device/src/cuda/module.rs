@@ -64,6 +64,9 @@ impl Module {
         // SAFETY: the module stays loaded while the device lives.
         let function = unsafe { result::module::get_function(self.raw.0, c_name) };
         let function = function.map_err(finding)?;
+        // Loaded now: the driver would load it at its first launch, and stop the card for that.
+        // SAFETY: the function was just found.
+        unsafe { sys::cuFuncLoad(function) }.result().map_err(finding)?;
         let (has, wants) = (sizes(function).map_err(finding)?, P::SIZES.concat());
         if has != wants {
             return Err(wrong(format!(
