@@ -122,6 +122,22 @@ impl<R: Role, D: Device> Lane<R, D> {
     /// let mut b = Shared::new(&sim, "b", 4);
     /// copy(&lanes, &a, &mut b);
     /// ```
+    /// A job has no queue but its own lane's:
+    /// ```compile_fail,E0277
+    /// use device::{Lanes, Sim};
+    /// let sim = Sim::new(1);
+    /// let lanes = Lanes::new(&sim);
+    /// lanes.forward.launch("elsewhere", lanes.plan.queue(), |_| ());
+    /// ```
+    /// And it cannot carry it off:
+    /// ```compile_fail,E0521
+    /// use device::{Lanes, Sim};
+    /// use std::sync::Mutex;
+    /// static KEPT: Mutex<Option<&'static ()>> = Mutex::new(None);
+    /// let sim = Sim::new(1);
+    /// let lanes = Lanes::new(&sim);
+    /// lanes.plan.launch("keep", lanes.plan.queue(), |queue| *KEPT.lock().unwrap() = Some(queue));
+    /// ```
     pub fn queue(&self) -> OnQueue<R, D> {
         OnQueue { device: self.device.id().clone(), kind: PhantomData }
     }

@@ -39,7 +39,9 @@
 //!
 //! [`Threads`] runs each lane as a thread. [`Sim`] runs lanes in an order drawn from a seed and
 //! names every pair of accesses that nothing orders; [`check`] finds the same in what a
-//! [`Recorder`] wrote down. Both see host memory ([`HostDevice`]).
+//! [`Recorder`] wrote down. Both see host memory ([`HostDevice`]), and a job is a closure that does
+//! its work there. With the feature `cuda` a CUDA card is a device too: a job there enqueues its
+//! work, on the queue that [`Lane::queue`] hands it.
 //!
 //! Nothing but [`Device::land`] blocks the host, besides a device's last handle, which waits
 //! until the lanes have ended: each other call appends to a queue or looks at a counter.

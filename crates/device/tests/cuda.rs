@@ -14,7 +14,7 @@ use device::cuda::{Cuda, CudaError, CudaOptions, JobTiming, Module, Reads, Sourc
 use device::{Device, LaneId, Lanes, ReadDone, Reason, Usage};
 use kit::{CudaKit, Pass, SOURCE};
 use mutant::Mutant;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use steps::Kit;
 
@@ -31,7 +31,13 @@ fn options() -> CudaOptions {
 
 /// The device, or what is missing.
 fn device_with(options: CudaOptions) -> Cuda {
-    Cuda::new(options).unwrap_or_else(|error| panic!("this test needs a CUDA card: {error}"))
+    /// Stays open, so that the driver does not start the card anew for each test.
+    static FIRST: OnceLock<Cuda> = OnceLock::new();
+    let cuda = |options| {
+        Cuda::new(options).unwrap_or_else(|error| panic!("this test needs a CUDA card: {error}"))
+    };
+    FIRST.get_or_init(|| cuda(CudaOptions::default()));
+    cuda(options)
 }
 
 fn open() -> (Cuda, CudaKit<Cuda>) {

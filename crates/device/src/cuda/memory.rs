@@ -15,7 +15,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Memory that the card reaches, as [`crate::Memory`] of [`crate::Cuda`].
+/// Memory that the card reaches, as [`crate::Memory`] of [`super::Cuda`].
 pub enum OnCard {}
 
 /// Elements that lie on the card, or in the host's pinned memory.

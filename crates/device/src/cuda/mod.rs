@@ -125,11 +125,17 @@ struct Inner {
     modules: Mutex<Vec<Handle<sys::CUmodule>>>,
     buffers: AtomicU32,
     waits: Mutex<Usage>,
-    /// The job launched last, to name where a failure came to light.
-    latest: Mutex<(LaneId, &'static str)>,
+    latest: Mutex<Latest>,
     lost: OnceLock<DeviceLost>,
     options: CudaOptions,
     context: Context,
+}
+
+/// What was launched last: where a failure comes to light.
+struct Latest {
+    lane: LaneId,
+    /// The last job of each lane.
+    jobs: [&'static str; LANES],
 }
 
 /// A point in a lane's stream.
@@ -139,7 +145,7 @@ pub struct CudaEvent(Arc<Point>);
 struct Point {
     of: Arc<Inner>,
     lane: LaneId,
-    /// Once it was enqueued; never on a lost device.
+    /// Once it was enqueued, with the lane's last job before it; never on a lost device.
     recorded: OnceLock<(Event, &'static str)>,
 }
 
@@ -198,7 +204,7 @@ impl Cuda {
             modules: Mutex::default(),
             buffers: AtomicU32::new(0),
             waits: Mutex::default(),
-            latest: Mutex::new((LaneId::Forward, "none")),
+            latest: Mutex::new(Latest { lane: LaneId::Forward, jobs: ["none"; LANES] }),
             lost: OnceLock::new(),
             options,
             context,
@@ -276,8 +282,12 @@ impl Inner {
 
     /// A failure that no call for one lane brought to light.
     fn lose_somewhere(&self, error: DriverError) {
-        let (lane, job) = *lock(&self.latest);
-        self.lose(lane, job, behind(error));
+        let lane = lock(&self.latest).lane;
+        self.lose(lane, self.latest_of(lane), behind(error));
+    }
+
+    fn latest_of(&self, lane: LaneId) -> &'static str {
+        lock(&self.latest).jobs[lane.index()]
     }
 
     fn act(self: &Arc<Inner>, op: Op) {
@@ -293,7 +303,7 @@ impl Inner {
         }
         match op {
             Op::Record(CudaEvent(point)) => {
-                let (_, job) = *lock(&self.latest);
+                let job = self.latest_of(point.lane);
                 match self.event_on(self.queue(point.lane).stream()) {
                     Ok(event) => {
                         let recorded = point.recorded.set((event, job));
@@ -306,11 +316,15 @@ impl Inner {
                 // An event without a record is a lost device's, and nothing runs behind it.
                 let Some((event, job)) = point.recorded.get() else { return };
                 if let Err(error) = self.queue(lane).stream().wait(event) {
-                    self.lose(lane, job, behind(error));
+                    self.lose(point.lane, job, behind(error));
                 }
             }
             Op::Launch(lane, what, job) => {
-                *lock(&self.latest) = (lane, what);
+                {
+                    let mut latest = lock(&self.latest);
+                    latest.lane = lane;
+                    latest.jobs[lane.index()] = what;
+                }
                 if let Err(message) = self.run(lane, job) {
                     self.lose(lane, what, message);
                 }

@@ -164,8 +164,8 @@ impl Words {
     }
 
     /// The address of each, as the driver takes them.
-    pub(super) fn pointers(&mut self) -> Vec<*mut c_void> {
-        self.words[..self.len].iter_mut().map(|word| std::ptr::from_mut(word).cast()).collect()
+    pub(super) fn pointers(&mut self) -> [*mut c_void; MOST] {
+        self.words.each_mut().map(|word| std::ptr::from_mut(word).cast())
     }
 }
 

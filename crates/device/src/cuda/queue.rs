@@ -5,7 +5,6 @@ use super::memory::{CudaSlice, CudaSliceMut};
 use super::module::{Kernel, Number, Parameters, Words};
 use crate::device::{DeviceId, Element, same_device};
 use cudarc::driver::result::{self, DriverError};
-use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
 /// A lane's stream, for as long as a job of the lane runs. What a job enqueues runs later, in
@@ -108,14 +107,13 @@ impl Queue {
         let mut pointers = words.pointers();
         let Grid { blocks, threads } = grid;
         self.enqueue(kernel.name(), |stream| {
-            let pointers: &mut [*mut c_void] = &mut pointers;
             // SAFETY: whoever made the kernel promised that its parameters are `P` and that it
             // stays within the slices it is given, which are of this job (see `copy`). The words
             // live through the call, and the kernel's module as long as its device.
             unsafe {
                 let (blocks, threads) = ((blocks, 1, 1), (threads, 1, 1));
                 let function = kernel.function();
-                result::launch_kernel(function, blocks, threads, 0, stream.0.0, pointers)
+                result::launch_kernel(function, blocks, threads, 0, stream.0.0, &mut pointers)
             }
         });
     }
