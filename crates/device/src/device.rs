@@ -135,8 +135,11 @@ pub struct Touch {
     pub range: Range<usize>,
 }
 
-/// A job, as a device queues it.
-pub type Job = Box<dyn FnOnce() + Send>;
+/// A job, as a device queues it: it is handed its lane's queue when it runs.
+pub type Job<Q> = Box<dyn FnOnce(&Q) + Send>;
+
+/// Work to capture: however often it runs, it does or enqueues the same.
+pub type Program<Q> = Box<dyn FnMut(&Q) + Send>;
 
 /// The device can run nothing further: a job panicked, or the driver failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -261,9 +264,11 @@ pub type Memory<T, D> = <<D as Device>::Space as Space>::Memory<T>;
 /// # Safety
 /// The rest of this crate rests on these:
 /// - jobs of one lane run in the order they were launched and never two at once, whatever thread
-///   launches them and even when a job launches another;
+///   launches them and even when a job launches another; a job is handed its own lane's queue, and
+///   what it enqueues there counts as part of the job;
 /// - what a job did is visible to every job and host thread that runs after an event recorded
 ///   behind it: on a lane that waits for the event, or after `reached` or `land` said so;
+/// - a replay is a job that does what its captured program does;
 /// - `reached` and `land` never claim an event too early, and each call given an event or memory
 ///   of another device panics;
 /// - `read_done` gives [`ReadDone::PerLane`] unless no two jobs of the device ever run at once.
@@ -272,6 +277,10 @@ pub unsafe trait Device: Clone + Send + Sync + 'static {
     type Event: Clone + Send + Sync + 'static;
     /// Where its memory lies.
     type Space: Space;
+    /// What a job enqueues its lane's work on; `()` where the job itself is the work.
+    type Queue: 'static;
+    /// Work recorded once, to be replayed whole.
+    type Captured: Send + Sync + 'static;
 
     /// The device's identity.
     fn id(&self) -> &DeviceId;
@@ -282,8 +291,31 @@ pub unsafe trait Device: Clone + Send + Sync + 'static {
     /// A new buffer of `len` default elements.
     fn alloc<T: Element>(&self, label: &'static str, len: usize) -> Memory<T, Self>;
 
+    /// A new buffer of `len` default elements that the host reaches too, with `store` and `load`:
+    /// page-locked where the device is not the host.
+    fn alloc_pinned<T: Element>(&self, label: &'static str, len: usize) -> Memory<T, Self> {
+        self.alloc(label, len)
+    }
+
     /// Queues `job`, named `what`, on `lane`. `touches` says which elements it uses.
-    fn launch(&self, lane: LaneId, what: &'static str, touches: Vec<Touch>, job: Job);
+    fn launch(&self, lane: LaneId, what: &'static str, touches: Vec<Touch>, job: Job<Self::Queue>);
+
+    /// Records `program`, named `what`, for replays on `lane`. Nothing of it runs.
+    fn capture(
+        &self,
+        lane: LaneId,
+        what: &'static str,
+        program: Program<Self::Queue>,
+    ) -> Self::Captured;
+
+    /// Queues a replay of `captured`, named `what`, on the lane that it was captured for.
+    fn replay(
+        &self,
+        lane: LaneId,
+        what: &'static str,
+        touches: Vec<Touch>,
+        captured: &Self::Captured,
+    );
 
     /// An event after everything launched on `lane` so far.
     fn record(&self, lane: LaneId) -> Self::Event;
@@ -318,13 +350,13 @@ pub unsafe trait Device: Clone + Send + Sync + 'static {
         ReadDone::PerLane
     }
 
-    /// Copies `data` from the host to the start of `memory`.
+    /// Copies `data` from the host to the start of `memory`, which is pinned.
     ///
     /// # Safety
     /// No job that touches these elements is queued or running.
     unsafe fn store<T: Element>(&self, memory: &Memory<T, Self>, data: &[T]);
 
-    /// The first `len` elements of `memory`, copied to the host.
+    /// The first `len` elements of `memory`, which is pinned, copied to the host.
     ///
     /// # Safety
     /// No job that writes these elements is queued or running.

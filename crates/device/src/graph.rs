@@ -15,25 +15,42 @@
 //! ```
 //!
 //! Where jobs are closures on the host, capturing keeps the closure and replaying launches it. A
-//! device with graphs of its own records the closure's launches instead.
+//! device with graphs of its own runs the closure once, while capturing, and replays what it
+//! enqueued.
+//!
+//! What one step writes while the graph of the step before still reads it is a ring of buffers, and
+//! so a ring of graphs: one capture a slot.
 
-use crate::device::{Device, DeviceId, Role, Touch, same_device};
+use crate::device::{Device, DeviceId, Job, Program, Role, Touch, same_device};
 use crate::lane::{Arguments, Held, Lane};
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-type Body<H> = dyn for<'j> Fn(<H as Held>::Seen<'j>) + Send + Sync;
-
-/// Captured work of lane `R`, for arguments that a job holds as `H`.
-pub struct Graph<R: Role, H: Held> {
+/// Captured work of lane `R` of a device `D`, for arguments that a job holds as `H`.
+pub struct Graph<R: Role, H, D: Device> {
     device: DeviceId,
     what: &'static str,
     touches: Vec<Touch>,
-    body: Arc<Body<H>>,
-    role: PhantomData<R>,
+    captured: D::Captured,
+    kind: PhantomData<fn(R, H)>,
 }
 
-impl<R: Role, H: Held> Graph<R, H> {
+/// Captured work where jobs are closures on the host: the closure, with what it bakes in.
+pub struct Kept(Arc<Mutex<Program<()>>>);
+
+impl Kept {
+    pub(crate) fn new(program: Program<()>) -> Kept {
+        Kept(Arc::new(Mutex::new(program)))
+    }
+
+    /// A job that runs it.
+    pub(crate) fn job(&self) -> Job<()> {
+        let program = self.0.clone();
+        Box::new(move |queue| (program.lock().unwrap_or_else(PoisonError::into_inner))(queue))
+    }
+}
+
+impl<R: Role, H, D: Device> Graph<R, H, D> {
     /// What it bakes in, in the order of its arguments.
     pub fn touches(&self) -> &[Touch] {
         &self.touches
@@ -41,8 +58,9 @@ impl<R: Role, H: Held> Graph<R, H> {
 }
 
 impl<R: Role, D: Device> Lane<R, D> {
-    /// Captures `body`, named `what` in traces, with the memory that `arguments` view. Nothing
-    /// runs.
+    /// Captures `body`, named `what` in traces, with the memory that `arguments` view. Nothing of
+    /// it runs on the device, and the memory lives as long as the graph does. `body` does or
+    /// enqueues the same however often it is called.
     ///
     /// # Panics
     /// When an argument belongs to another device, or a view's range does not lie within its
@@ -51,12 +69,18 @@ impl<R: Role, D: Device> Lane<R, D> {
         &self,
         what: &'static str,
         arguments: A,
-        body: impl for<'j> Fn(<A::Held as Held>::Seen<'j>) + Send + Sync + 'static,
-    ) -> Graph<R, A::Held> {
+        body: impl for<'j> Fn(<A::Held as Held<D::Queue>>::Seen<'j>) + Send + 'static,
+    ) -> Graph<R, A::Held, D> {
         let mut touches = Vec::new();
         arguments.touches(self.device(), &mut touches);
-        let (device, body) = (self.device().id().clone(), Arc::new(body));
-        Graph { device, what, touches, body, role: PhantomData }
+        let mut held = arguments.hold();
+        let program: Program<D::Queue> = Box::new(move |queue| {
+            // SAFETY: it runs in jobs of lane `R` of the device that `touches` found the arguments
+            // to belong to, each launched by `replay` under guards of the same elements.
+            body(unsafe { held.lend(queue) });
+        });
+        let captured = self.device().capture(R::LANE, what, program);
+        Graph { device: self.device().id().clone(), what, touches, captured, kind: PhantomData }
     }
 
     /// Queues `graph`.
@@ -64,7 +88,7 @@ impl<R: Role, D: Device> Lane<R, D> {
     /// # Panics
     /// When the graph belongs to another device, or `arguments` view other elements than it was
     /// captured with.
-    pub fn replay<A: Arguments<R, D>>(&self, graph: &Graph<R, A::Held>, arguments: A) {
+    pub fn replay<A: Arguments<R, D>>(&self, graph: &Graph<R, A::Held, D>, arguments: A) {
         same_device(self.device().id(), &graph.device);
         let mut touches = Vec::new();
         arguments.touches(self.device(), &mut touches);
@@ -73,7 +97,6 @@ impl<R: Role, D: Device> Lane<R, D> {
             "the graph `{}` bakes in what it was captured with and cannot take anything else",
             graph.what
         );
-        let body = graph.body.clone();
-        self.launch(graph.what, arguments, move |seen| body(seen));
+        self.device().replay(R::LANE, graph.what, touches, &graph.captured);
     }
 }

@@ -12,7 +12,7 @@
 //! Two devices of one kind have the same types; mixing those up panics.
 
 use crate::device::{
-    Access, Copies, Device, Element, Forward, Memory, Plan, Role, Schedule, Space, Touch,
+    Access, Copies, Device, DeviceId, Element, Forward, Memory, Plan, Role, Schedule, Space, Touch,
     same_device,
 };
 use std::marker::PhantomData;
@@ -64,7 +64,8 @@ impl<R: Role, D: Device> Lane<R, D> {
     }
 
     /// Queues `job`, named `what` in traces, with the memory that `arguments` view. The job sees
-    /// a slice for each view and `&mut` for each [`crate::Local`], in the arguments' shape.
+    /// a slice for each view, `&mut` for each [`crate::Local`] and the lane's queue for each
+    /// [`Lane::queue`], in the arguments' shape.
     ///
     /// # Panics
     /// When an argument belongs to another device, or a view's range does not lie within its
@@ -73,7 +74,7 @@ impl<R: Role, D: Device> Lane<R, D> {
         &self,
         what: &'static str,
         arguments: A,
-        job: impl for<'j> FnOnce(<A::Held as Held>::Seen<'j>) + Send + 'static,
+        job: impl for<'j> FnOnce(<A::Held as Held<D::Queue>>::Seen<'j>) + Send + 'static,
     ) {
         let mut touches = Vec::new();
         arguments.touches(&self.device, &mut touches);
@@ -82,12 +83,63 @@ impl<R: Role, D: Device> Lane<R, D> {
             R::LANE,
             what,
             touches,
-            Box::new(move || {
+            Box::new(move |queue| {
                 // SAFETY: this is a job of lane `R` of the device that `touches` found the
-                // arguments to belong to.
-                job(unsafe { held.lend() });
+                // arguments to belong to, and it was handed its queue.
+                job(unsafe { held.lend(queue) });
             }),
         );
+    }
+
+    /// The argument through which a job gets the lane's queue, where jobs enqueue work rather than
+    /// do it.
+    ///
+    /// ```
+    /// use device::{Device, Element, Lanes, Memory, Plan, Shared, Space, Sim};
+    /// /// A copy on any device.
+    /// trait Copying: Device {
+    ///     fn copy(
+    ///         queue: &Self::Queue,
+    ///         from: <Self::Space as Space>::Slice<'_, u32>,
+    ///         to: <Self::Space as Space>::SliceMut<'_, u32>,
+    ///     );
+    /// }
+    /// impl Copying for Sim {
+    ///     fn copy(_: &(), from: &[u32], to: &mut [u32]) {
+    ///         to.copy_from_slice(from);
+    ///     }
+    /// }
+    /// fn copy<D: Copying>(lanes: &Lanes<D>, a: &Shared<u32, Plan, D>, b: &mut Shared<u32, Plan, D>) {
+    ///     let lane = &lanes.plan;
+    ///     let (a, mut b) = (a.read(lane), b.write(lane));
+    ///     lane.launch("copy", (lane.queue(), a.view(), b.view()), |(queue, a, b)| {
+    ///         D::copy(queue, a, b);
+    ///     });
+    /// }
+    /// let sim = Sim::new(1);
+    /// let lanes = Lanes::new(&sim);
+    /// let a = Shared::new(&sim, "a", 4);
+    /// let mut b = Shared::new(&sim, "b", 4);
+    /// copy(&lanes, &a, &mut b);
+    /// ```
+    /// A job has no queue but its own lane's:
+    /// ```compile_fail,E0277
+    /// use device::{Lanes, Sim};
+    /// let sim = Sim::new(1);
+    /// let lanes = Lanes::new(&sim);
+    /// lanes.forward.launch("elsewhere", lanes.plan.queue(), |_| ());
+    /// ```
+    /// And it cannot carry it off:
+    /// ```compile_fail,E0521
+    /// use device::{Lanes, Sim};
+    /// use std::sync::Mutex;
+    /// static KEPT: Mutex<Option<&'static ()>> = Mutex::new(None);
+    /// let sim = Sim::new(1);
+    /// let lanes = Lanes::new(&sim);
+    /// lanes.plan.launch("keep", lanes.plan.queue(), |queue| *KEPT.lock().unwrap() = Some(queue));
+    /// ```
+    pub fn queue(&self) -> OnQueue<R, D> {
+        OnQueue { device: self.device.id().clone(), kind: PhantomData }
     }
 
     /// An event after everything launched so far.
@@ -111,11 +163,11 @@ pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// What a job of lane `R` is given: a view, a [`crate::Local::on`], a vector or an option of
-/// them, or a tuple.
+/// What a job of lane `R` is given: a view, a [`crate::Local::on`], a [`Lane::queue`], a vector or
+/// an option of them, or a tuple.
 pub trait Arguments<R: Role, D: Device>: sealed::Sealed {
     /// What the job holds until it runs.
-    type Held: Held;
+    type Held: Held<D::Queue>;
 
     /// Appends what the job touches.
     ///
@@ -127,8 +179,9 @@ pub trait Arguments<R: Role, D: Device>: sealed::Sealed {
     fn hold(self) -> Self::Held;
 }
 
-/// What a job holds of its arguments. It reaches nothing by itself.
-pub trait Held: sealed::Sealed + Send + 'static {
+/// What a job that is handed a queue of type `Q` holds of its arguments. It reaches nothing by
+/// itself.
+pub trait Held<Q: 'static>: sealed::Sealed + Send + 'static {
     /// What the job sees while it runs.
     type Seen<'j>;
 
@@ -136,9 +189,19 @@ pub trait Held: sealed::Sealed + Send + 'static {
     ///
     /// # Safety
     /// Called inside a job of the lane and device of the arguments that this came from, launched
-    /// while their guards lived; at most one such job runs at a time.
-    unsafe fn lend(&mut self) -> Self::Seen<'_>;
+    /// while guards of the same elements lived, with the queue that the job was handed; at most
+    /// one such job runs at a time.
+    unsafe fn lend<'j>(&'j mut self, queue: &'j Q) -> Self::Seen<'j>;
 }
+
+/// The argument for the lane's queue; see [`Lane::queue`].
+pub struct OnQueue<R: Role, D: Device> {
+    device: DeviceId,
+    kind: PhantomData<fn(R, D)>,
+}
+
+/// What a job holds of an [`OnQueue`].
+pub struct HeldQueue(());
 
 /// Elements that a job of lane `R` reads. Borrowed from a guard.
 pub struct View<'g, T: Element, R: Role, D: Device> {
@@ -210,10 +273,10 @@ impl<T: Element, R: Role, D: Device> Arguments<R, D> for View<'_, T, R, D> {
 }
 
 impl<T: Element, D: Device> sealed::Sealed for HeldView<T, D> {}
-impl<T: Element, D: Device> Held for HeldView<T, D> {
+impl<T: Element, D: Device> Held<D::Queue> for HeldView<T, D> {
     type Seen<'j> = <D::Space as Space>::Slice<'j, T>;
 
-    unsafe fn lend(&mut self) -> Self::Seen<'_> {
+    unsafe fn lend<'j>(&'j mut self, _: &'j D::Queue) -> Self::Seen<'j> {
         // SAFETY: the guard made the lane wait for the last write before this job, and recorded
         // read-done after it, which the next write waits for. Within the job, an overlapping
         // `ViewMut` cannot exist: its guard excludes this one's.
@@ -235,14 +298,36 @@ impl<T: Element, R: Role, D: Device> Arguments<R, D> for ViewMut<'_, T, R, D> {
 }
 
 impl<T: Element, D: Device> sealed::Sealed for HeldViewMut<T, D> {}
-impl<T: Element, D: Device> Held for HeldViewMut<T, D> {
+impl<T: Element, D: Device> Held<D::Queue> for HeldViewMut<T, D> {
     type Seen<'j> = <D::Space as Space>::SliceMut<'j, T>;
 
-    unsafe fn lend(&mut self) -> Self::Seen<'_> {
+    unsafe fn lend<'j>(&'j mut self, _: &'j D::Queue) -> Self::Seen<'j> {
         // SAFETY: the guard made the lane wait for every read-done before this job, and publishes
         // the write after it, which every later reader waits for; other writes are on this lane.
         // Within the job there is no second view: this one borrowed the guard exclusively.
         unsafe { D::Space::slice_mut(&self.memory, self.range.clone()) }
+    }
+}
+
+impl<R: Role, D: Device> sealed::Sealed for OnQueue<R, D> {}
+impl<R: Role, D: Device> Arguments<R, D> for OnQueue<R, D> {
+    type Held = HeldQueue;
+
+    fn touches(&self, device: &D, _: &mut Vec<Touch>) {
+        same_device(device.id(), &self.device);
+    }
+
+    fn hold(self) -> HeldQueue {
+        HeldQueue(())
+    }
+}
+
+impl sealed::Sealed for HeldQueue {}
+impl<Q: 'static> Held<Q> for HeldQueue {
+    type Seen<'j> = &'j Q;
+
+    unsafe fn lend<'j>(&'j mut self, queue: &'j Q) -> &'j Q {
+        queue
     }
 }
 
@@ -254,10 +339,10 @@ impl<R: Role, D: Device> Arguments<R, D> for () {
 
     fn hold(self) {}
 }
-impl Held for () {
+impl<Q: 'static> Held<Q> for () {
     type Seen<'j> = ();
 
-    unsafe fn lend(&mut self) {}
+    unsafe fn lend<'j>(&'j mut self, _: &'j Q) {}
 }
 
 impl<A: sealed::Sealed> sealed::Sealed for Vec<A> {}
@@ -272,12 +357,12 @@ impl<R: Role, D: Device, A: Arguments<R, D>> Arguments<R, D> for Vec<A> {
         self.into_iter().map(Arguments::hold).collect()
     }
 }
-impl<H: Held> Held for Vec<H> {
+impl<Q: 'static, H: Held<Q>> Held<Q> for Vec<H> {
     type Seen<'j> = Vec<H::Seen<'j>>;
 
-    unsafe fn lend(&mut self) -> Self::Seen<'_> {
+    unsafe fn lend<'j>(&'j mut self, queue: &'j Q) -> Self::Seen<'j> {
         // SAFETY: the caller's promise, passed on to each.
-        self.iter_mut().map(|held| unsafe { held.lend() }).collect()
+        self.iter_mut().map(|held| unsafe { held.lend(queue) }).collect()
     }
 }
 
@@ -293,12 +378,12 @@ impl<R: Role, D: Device, A: Arguments<R, D>> Arguments<R, D> for Option<A> {
         self.map(Arguments::hold)
     }
 }
-impl<H: Held> Held for Option<H> {
+impl<Q: 'static, H: Held<Q>> Held<Q> for Option<H> {
     type Seen<'j> = Option<H::Seen<'j>>;
 
-    unsafe fn lend(&mut self) -> Self::Seen<'_> {
+    unsafe fn lend<'j>(&'j mut self, queue: &'j Q) -> Self::Seen<'j> {
         // SAFETY: the caller's promise, passed on.
-        self.as_mut().map(|held| unsafe { held.lend() })
+        self.as_mut().map(|held| unsafe { held.lend(queue) })
     }
 }
 
@@ -324,14 +409,14 @@ macro_rules! tuples {
             }
         }
 
-        impl<$($name: Held),*> Held for ($($name,)*) {
+        impl<Qu: 'static, $($name: Held<Qu>),*> Held<Qu> for ($($name,)*) {
             type Seen<'j> = ($($name::Seen<'j>,)*);
 
             #[allow(non_snake_case)] // the type parameters name the entries
-            unsafe fn lend(&mut self) -> Self::Seen<'_> {
+            unsafe fn lend<'j>(&'j mut self, queue: &'j Qu) -> Self::Seen<'j> {
                 let ($($name,)*) = self;
                 // SAFETY: the caller's promise, passed on to each.
-                unsafe { ($($name.lend(),)*) }
+                unsafe { ($($name.lend(queue),)*) }
             }
         }
     )*};

@@ -39,8 +39,10 @@
 //!
 //! [`Threads`] runs each lane as a thread. [`Sim`] runs lanes in an order drawn from a seed and
 //! names every pair of accesses that nothing orders; [`check`] finds the same in what a
-//! [`Recorder`] wrote down. Both see host memory ([`HostDevice`]). [`Watched`] tells a test what the
-//! host asks of either.
+//! [`Recorder`] wrote down. Both see host memory ([`HostDevice`]), and a job is a closure that does
+//! its work there; [`Watched`] tells a test what the host asks of either. With the feature `cuda` a
+//! CUDA card is a device too: a job there enqueues its work, on the queue that [`Lane::queue`] hands
+//! it.
 //!
 //! Nothing but [`Device::land`] blocks the host, besides a device's last handle, which waits
 //! until the lanes have ended: each other call appends to a queue or looks at a counter.
@@ -54,6 +56,8 @@
 
 mod check;
 mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod device;
 mod disjoint;
 mod fence;
@@ -75,12 +79,15 @@ pub use check::check;
 pub use cpu::Cpu;
 pub use device::{
     Access, Buffer, BufferId, Copies, Device, DeviceId, DeviceLost, Element, Forward, Job, LANES,
-    LaneId, Memory, Plan, Reason, Role, Schedule, Space, Touch, Usage, Waits, panic_message,
+    LaneId, Memory, Plan, Program, Reason, Role, Schedule, Space, Touch, Usage, Waits,
+    panic_message,
 };
 pub use disjoint::Disjoint;
 pub use fence::{Fence, StepFence, UnknownFence};
-pub use graph::Graph;
-pub use lane::{Arguments, Held, HeldView, HeldViewMut, Lane, Lanes, View, ViewMut};
+pub use graph::{Graph, Kept};
+pub use lane::{
+    Arguments, Held, HeldQueue, HeldView, HeldViewMut, Lane, Lanes, OnQueue, View, ViewMut,
+};
 pub use local::{HeldLocal, Local, LocalView};
 pub use mapped::Mapped;
 pub use memory::{Host, HostDevice, HostMemory};

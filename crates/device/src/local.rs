@@ -81,10 +81,10 @@ impl<S: Send + 'static, R: Role, D: Device> Arguments<R, D> for LocalView<'_, S,
 }
 
 impl<S> sealed::Sealed for HeldLocal<S> {}
-impl<S: Send + 'static> Held for HeldLocal<S> {
+impl<Q: 'static, S: Send + 'static> Held<Q> for HeldLocal<S> {
     type Seen<'j> = &'j mut S;
 
-    unsafe fn lend(&mut self) -> &mut S {
+    unsafe fn lend<'j>(&'j mut self, _: &'j Q) -> &'j mut S {
         // SAFETY: by the caller's promise this is a job of the state's own lane and device; they
         // run one at a time, and within the job there is no second handle.
         unsafe { &mut *self.0.0.get() }

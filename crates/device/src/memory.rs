@@ -9,9 +9,10 @@ use std::sync::Arc;
 /// The host's own memory: jobs see plain slices.
 pub enum Host {}
 
-/// A device whose jobs see host memory: what code generic over such devices asks for.
-pub trait HostDevice: Device<Space = Host> {}
-impl<D: Device<Space = Host>> HostDevice for D {}
+/// A device whose jobs see host memory and do their work themselves: what code generic over such
+/// devices asks for.
+pub trait HostDevice: Device<Space = Host, Queue = ()> {}
+impl<D: Device<Space = Host, Queue = ()>> HostDevice for D {}
 
 /// Elements that outlive every job that touches them: each job holds a handle.
 pub struct HostMemory<T> {

@@ -8,9 +8,10 @@
 //! that is reported and a value that is wrong, never undefined behaviour.
 
 use crate::device::{
-    Access, Buffer, BufferId, Device, DeviceId, DeviceLost, Element, Job, LANES, LaneId, Reason,
-    Touch, Usage, panic_message, same_device,
+    Access, Buffer, BufferId, Device, DeviceId, DeviceLost, Element, Job, LANES, LaneId, Program,
+    Reason, Touch, Usage, panic_message, same_device,
 };
+use crate::graph::Kept;
 use crate::memory::{Host, HostMemory};
 use crate::order::{Actor, Clock, Order, Race};
 use crate::record::Recorder;
@@ -71,7 +72,7 @@ struct State {
 enum Op {
     Record(SimEvent),
     Wait(SimEvent),
-    Job { what: &'static str, touches: Vec<Touch>, launched: Clock, launch: u64, job: Job },
+    Job { what: &'static str, touches: Vec<Touch>, launched: Clock, launch: u64, job: Job<()> },
 }
 
 /// What one call of [`Sim::step`] did.
@@ -209,7 +210,7 @@ impl Sim {
                 state.running = Some(std::thread::current().id());
                 drop(state);
                 let start = recorder.map(Recorder::now);
-                let outcome = catch_unwind(AssertUnwindSafe(job));
+                let outcome = catch_unwind(AssertUnwindSafe(|| job(&())));
                 if let (Some(recorder), Some(start)) = (recorder, start) {
                     recorder.ran(lane, what, touches, launch, start);
                 }
@@ -306,6 +307,8 @@ impl State {
 unsafe impl Device for Sim {
     type Event = SimEvent;
     type Space = Host;
+    type Queue = ();
+    type Captured = Kept;
 
     fn id(&self) -> &DeviceId {
         &self.inner.id
@@ -324,12 +327,20 @@ unsafe impl Device for Sim {
         HostMemory::new(self.register(label, len))
     }
 
-    fn launch(&self, lane: LaneId, what: &'static str, touches: Vec<Touch>, job: Job) {
+    fn launch(&self, lane: LaneId, what: &'static str, touches: Vec<Touch>, job: Job<()>) {
         self.queue(lane, |state| {
             let launched = state.order.clock(Actor::Host);
             let launch = self.recorder().map_or(0, |r| r.launched(lane, what, r.now()));
             Op::Job { what, touches, launched, launch, job }
         });
+    }
+
+    fn capture(&self, _: LaneId, _: &'static str, program: Program<()>) -> Kept {
+        Kept::new(program)
+    }
+
+    fn replay(&self, lane: LaneId, what: &'static str, touches: Vec<Touch>, captured: &Kept) {
+        self.launch(lane, what, touches, captured.job());
     }
 
     fn record(&self, lane: LaneId) -> SimEvent {

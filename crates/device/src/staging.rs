@@ -1,4 +1,6 @@
 //! Memory that the host shares with the device: rings of slots on the way in and on the way out.
+//! Slots are pinned ([`Device::alloc_pinned`]), so that a lane can copy them, or read and write
+//! them in place, while the host goes on.
 //!
 //! A slot is used again only after the event behind its last job. A ring that would have to wait
 //! for that is too small, which is a mistake of its maker, so it panics instead of blocking the
@@ -69,7 +71,7 @@ impl<T: Element, R: Role, D: Device> Staging<T, R, D> {
     /// When there is no slot.
     pub fn new(device: &D, label: &'static str, slots: usize, len: usize) -> Staging<T, R, D> {
         assert!(slots > 0, "the ring `{label}` has at least one slot");
-        let slot = |_| SlotIn { memory: device.alloc(label, len), used: Use::Free };
+        let slot = |_| SlotIn { memory: device.alloc_pinned(label, len), used: Use::Free };
         let slots = (0..slots).map(slot).collect();
         Staging { device: device.clone(), label, len, slots, next: 0, reader: PhantomData }
     }
@@ -92,7 +94,7 @@ impl<T: Element, R: Role, D: Device> Staging<T, R, D> {
                 lost,
                 "the ring `{label}` of {slots} slots is too short for the steps in flight"
             );
-            slot.memory = self.device.alloc(label, len);
+            slot.memory = self.device.alloc_pinned(label, len);
         }
         // SAFETY: the slot's last job has ended, or the memory is new; no other job was launched
         // with it.
@@ -155,7 +157,8 @@ impl<T: Element, W: Role, D: Device> Readback<T, W, D> {
     /// When there is no slot.
     pub fn new(device: &D, label: &'static str, slots: usize, len: usize) -> Readback<T, W, D> {
         assert!(slots > 0, "the ring `{label}` has at least one slot");
-        let slot = |_| SlotOut { memory: Arc::new(device.alloc(label, len)), used: Use::Free };
+        let slot =
+            |_| SlotOut { memory: Arc::new(device.alloc_pinned(label, len)), used: Use::Free };
         let slots = (0..slots).map(slot).collect();
         Readback { device: device.clone(), label, len, slots, next: 0, writer: PhantomData }
     }
@@ -179,7 +182,7 @@ impl<T: Element, W: Role, D: Device> Readback<T, W, D> {
                 lost,
                 "the ring `{label}` of {slots} slots is too short for the steps in flight"
             );
-            slot.memory = Arc::new(self.device.alloc(label, most));
+            slot.memory = Arc::new(self.device.alloc_pinned(label, most));
         }
         slot.used = Use::Guarded;
         Filling { slot, lane, len }

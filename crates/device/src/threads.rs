@@ -5,9 +5,10 @@
 //! events' (to look).
 
 use crate::device::{
-    Access, Buffer, BufferId, Device, DeviceId, DeviceLost, Element, Job, LANES, LaneId, Reason,
-    Touch, Usage, panic_message, same_device,
+    Access, Buffer, BufferId, Device, DeviceId, DeviceLost, Element, Job, LANES, LaneId, Program,
+    Reason, Touch, Usage, panic_message, same_device,
 };
+use crate::graph::Kept;
 use crate::memory::{Host, HostMemory};
 use crate::record::Recorder;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -70,7 +71,7 @@ impl ThreadEvent {
 enum Op {
     Record(ThreadEvent),
     Wait(ThreadEvent),
-    Job { what: &'static str, touches: Vec<Touch>, launch: u64, job: Job },
+    Job { what: &'static str, touches: Vec<Touch>, launch: u64, job: Job<()> },
 }
 
 impl Threads {
@@ -162,12 +163,12 @@ impl State {
     }
 
     /// Runs a job; false when the device is lost.
-    fn run(&self, lane: LaneId, what: &'static str, job: Job) -> bool {
+    fn run(&self, lane: LaneId, what: &'static str, job: Job<()>) -> bool {
         if self.lost.get().is_some() {
             return false;
         }
         let start = Instant::now();
-        let outcome = catch_unwind(AssertUnwindSafe(job));
+        let outcome = catch_unwind(AssertUnwindSafe(|| job(&())));
         self.busy[lane.index()].fetch_add(nanoseconds(start.elapsed()), Ordering::Relaxed);
         let Err(payload) = outcome else { return true };
         // The first failure is the cause; `set` refuses later ones.
@@ -228,6 +229,8 @@ impl Drop for Inner {
 unsafe impl Device for Threads {
     type Event = ThreadEvent;
     type Space = Host;
+    type Queue = ();
+    type Captured = Kept;
 
     fn id(&self) -> &DeviceId {
         &self.inner.state.id
@@ -243,9 +246,17 @@ unsafe impl Device for Threads {
         HostMemory::new(self.register(label, len))
     }
 
-    fn launch(&self, lane: LaneId, what: &'static str, touches: Vec<Touch>, job: Job) {
+    fn launch(&self, lane: LaneId, what: &'static str, touches: Vec<Touch>, job: Job<()>) {
         let launch = self.recorder().map_or(0, |r| r.launched(lane, what, r.now()));
         self.queue(lane, Op::Job { what, touches, launch, job });
+    }
+
+    fn capture(&self, _: LaneId, _: &'static str, program: Program<()>) -> Kept {
+        Kept::new(program)
+    }
+
+    fn replay(&self, lane: LaneId, what: &'static str, touches: Vec<Touch>, captured: &Kept) {
+        self.launch(lane, what, touches, captured.job());
     }
 
     fn record(&self, lane: LaneId) -> ThreadEvent {

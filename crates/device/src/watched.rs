@@ -3,7 +3,8 @@
 //! it may hold a lane back, which is how a test stops the device while the host plans.
 
 use crate::device::{
-    Buffer, Device, DeviceId, DeviceLost, Element, Job, LaneId, Memory, Reason, Touch, Usage,
+    Buffer, Device, DeviceId, DeviceLost, Element, Job, LaneId, Memory, Program, Reason, Touch,
+    Usage,
 };
 use crate::record::Recorder;
 use crate::shared::ReadDone;
@@ -49,6 +50,8 @@ impl<D: Device> Clone for Watched<D> {
 unsafe impl<D: Device> Device for Watched<D> {
     type Event = D::Event;
     type Space = D::Space;
+    type Queue = D::Queue;
+    type Captured = D::Captured;
 
     fn id(&self) -> &DeviceId {
         self.device.id()
@@ -62,14 +65,34 @@ unsafe impl<D: Device> Device for Watched<D> {
         self.device.alloc(label, len)
     }
 
-    fn launch(&self, lane: LaneId, what: &'static str, touches: Vec<Touch>, job: Job) {
+    fn alloc_pinned<T: Element>(&self, label: &'static str, len: usize) -> Memory<T, Self> {
+        self.device.alloc_pinned(label, len)
+    }
+
+    fn launch(&self, lane: LaneId, what: &'static str, touches: Vec<Touch>, job: Job<D::Queue>) {
         let mark = self.watcher.launching(lane, what);
         let watcher = self.watcher.clone();
-        let watched = Box::new(move || {
+        let watched = Box::new(move |queue: &D::Queue| {
             watcher.starting(lane, mark);
-            job();
+            job(queue);
         });
         self.device.launch(lane, what, touches, watched);
+    }
+
+    fn capture(&self, lane: LaneId, what: &'static str, program: Program<D::Queue>) -> D::Captured {
+        self.device.capture(lane, what, program)
+    }
+
+    /// The watcher hears of the launch; a replay has no start that it could hold back.
+    fn replay(
+        &self,
+        lane: LaneId,
+        what: &'static str,
+        touches: Vec<Touch>,
+        captured: &D::Captured,
+    ) {
+        self.watcher.launching(lane, what);
+        self.device.replay(lane, what, touches, captured);
     }
 
     fn record(&self, lane: LaneId) -> D::Event {
