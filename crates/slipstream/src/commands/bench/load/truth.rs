@@ -9,8 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The outputs of the requests that are open, shared with the drafter. Cloning shares them.
 #[derive(Clone, Default)]
 pub(super) struct Truth {
-    /// By request: where its output begins, and the output.
-    open: Arc<Mutex<HashMap<u64, (usize, Arc<[u32]>)>>>,
+    open: Arc<Mutex<HashMap<u64, Known>>>,
+}
+
+/// What is known of a request.
+struct Known {
+    /// Where its output begins.
+    prompt: usize,
+    output: Arc<[u32]>,
 }
 
 /// The plain output of each item.
@@ -19,8 +25,8 @@ pub(super) type Outputs = Vec<Arc<[u32]>>;
 impl Truth {
     /// Request `id` runs `item`, whose output is `output`.
     pub(super) fn submitted(&self, id: RequestId, item: &Item, output: &Arc<[u32]>) {
-        let entry = (item.prompt.len(), output.clone());
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(id.0, entry);
+        let known = Known { prompt: item.prompt.len(), output: output.clone() };
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(id.0, known);
     }
 
     /// Forgets all requests: none of them is open any more.
@@ -31,7 +37,7 @@ impl Truth {
     /// The token that request `id` will have at `position`, when that is known.
     pub(super) fn token(&self, id: u64, position: usize) -> Option<u32> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let (prompt, output) = open.get(&id)?;
+        let Known { prompt, output } = open.get(&id)?;
         output.get(position.checked_sub(*prompt)?).copied()
     }
 }
