@@ -149,6 +149,16 @@ fn a_saved_trace_replays_to_the_same_outputs() {
     assert_ne!(digests(&unlike["runs"][0]), digests(&first["runs"][0]));
 }
 
+/// However many are submitted at once, none is refused because the others wait.
+#[test]
+fn an_offline_load_may_be_longer_than_any_queue() {
+    let lengths = ["--input-tokens", "fixed:1", "--output-tokens", "fixed:1"];
+    let report = report(&[&["--offline", "--requests", "1200", "--plain"], &lengths[..]].concat());
+    let figures = &report["runs"][0]["figures"];
+    assert_eq!((number(figures, "requests"), number(figures, "output_tokens")), (1200.0, 1200.0));
+    assert_eq!(figures["itl_ms"], Value::Null, "one token has no other to be apart from");
+}
+
 #[test]
 fn simulated_acceptance_changes_tau_alone_and_is_always_labelled() {
     let folder = tempfile::tempdir().expect("a temporary folder");

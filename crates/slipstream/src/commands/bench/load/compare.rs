@@ -208,6 +208,8 @@ fn options(
     Ok(adaptive(EngineOptions {
         kv_tokens: Some(kv_tokens),
         max_running: running,
+        // None of the load is refused because others wait.
+        max_waiting: items.len(),
         chunk: args.settings.chunk,
         ..defaults
     }))

@@ -50,7 +50,7 @@ impl Item {
             prompt: self.prompt.clone(),
             sampling: Sampling { temperature, seed, ..Sampling::default() },
             stops: Stops { ids, strings: Vec::new() },
-            limits: Limits { max_tokens: Some(self.max_tokens) },
+            limits: Limits { max_tokens: Some(self.max_tokens), ..Limits::default() },
             speculation,
             priority: 0,
             logprobs: None,
