@@ -24,7 +24,6 @@ mod step;
 mod target;
 mod turn;
 
-pub use cache::Account;
 pub use clock::{Clock, ManualClock};
 pub use collect::{Collector, Output, RunError};
 pub use counters::{Counters, StepTimes};
@@ -116,7 +115,7 @@ pub struct Snapshot {
     /// Requests that run.
     pub running: usize,
     /// Where the KV pages are.
-    pub pages: Account,
+    pub pages: KvPages,
     /// What the scheduler did so far.
     pub tally: Tally,
     /// What the engine did so far.
@@ -305,11 +304,11 @@ impl<D: HostDevice> Engine<D> {
 
     /// What the engine holds and has done by now.
     pub fn snapshot(&self) -> Snapshot {
-        let (waiting, running) = self.scheduler.load();
+        let (waiting, running) = self.load();
         Snapshot {
             waiting,
             running,
-            pages: self.scheduler.pages(),
+            pages: self.kv_pages(),
             tally: self.tally(),
             counters: self.counters,
             usage: self.device().usage(),

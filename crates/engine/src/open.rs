@@ -63,8 +63,9 @@ impl Requests {
         due.map(|&(_, id)| id).collect()
     }
 
-    /// Notes which requests begin with `plan`. The first work of each is a chunk.
-    fn started(&mut self, plan: &StepPlan, now: Duration) {
+    /// Notes which requests begin with `plan`, which is launched at `now`. The first work of each
+    /// is a chunk.
+    pub(crate) fn started(&mut self, plan: &StepPlan, now: Duration) {
         for row in plan.rows.iter().filter(|row| matches!(row.work, Work::Chunk { .. })) {
             let open = self.by_id.get_mut(&RequestId(row.id)).expect("a planned request is open");
             open.started.get_or_insert(now);
@@ -95,11 +96,6 @@ impl<D: HostDevice> Engine<D> {
             let update = self.update(outcome, None, self.clock.now());
             self.ready.push(update);
         }
-    }
-
-    /// Notes which requests begin with a step that is about to be launched.
-    pub(crate) fn begin(&mut self, plan: &StepPlan) {
-        self.requests.started(plan, self.clock.now());
     }
 
     /// Turns an outcome that became known at `now` into its owner's update, and closes the request

@@ -19,7 +19,7 @@ impl<D: HostDevice> Engine<D> {
         self.expire();
         self.pipeline.before_plan()?;
         let (start, began) = (self.now(), self.clock.now());
-        let planned = self.scheduler.plan().inspect(|plan| self.begin(plan));
+        let planned = self.scheduler.plan().inspect(|plan| self.requests.started(plan, began));
         let launched = planned.map(|plan| self.pipeline.launch(plan));
         self.counters.planning += self.clock.now() - began;
         self.span(Track::Host, "plan and launch", start);
