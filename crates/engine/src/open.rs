@@ -6,7 +6,7 @@ use crate::{Engine, RequestId};
 use device::{HostDevice, Track};
 use kernels::choose::LogProbs;
 use model::tokenizer::Detokenizer;
-use schedule::{Early, FinishReason, Origin, Outcome, RowOutcome, StepPlan, Work};
+use schedule::{Early, FinishReason, Origin, Outcome, RowOutcome, StepPlan, Text, Work};
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
@@ -92,17 +92,19 @@ impl<D: HostDevice> Engine<D> {
     /// Ends a request now; its last update goes out with the next turn.
     pub(crate) fn end(&mut self, id: RequestId, why: Early) {
         let youngest = self.in_flight.as_mut().map(|step| &mut step.plan);
-        if let Some(outcome) = self.scheduler.end(id.0, why, youngest) {
-            let update = self.update(outcome, None, self.clock.now());
+        let mut text = Text::default();
+        if let Some(outcome) = self.scheduler.end(id.0, why, youngest, &mut text) {
+            let update = self.update(outcome, &text, None, self.clock.now());
             self.ready.push(update);
         }
     }
 
-    /// Turns an outcome that became known at `now` into its owner's update, and closes the request
-    /// when it ended.
+    /// Turns an outcome that became known at `now`, its text in `text`, into its owner's update,
+    /// and closes the request when it ended.
     pub(crate) fn update(
         &mut self,
         outcome: Outcome,
+        text: &Text,
         part: Option<Part<'_>>,
         now: Duration,
     ) -> Update {
@@ -120,7 +122,7 @@ impl<D: HostDevice> Engine<D> {
             open.stats.first_token = now - open.submitted;
         }
         open.stats.output_tokens += tokens.len();
-        let text = open.decode(&committed.text);
+        let text = open.decode(text.runs(committed.text));
         let finished = committed.finish.map(|reason| self.close(id, reason, now));
         Update { id, tokens, text, finished }
     }
@@ -165,13 +167,16 @@ impl Open {
     }
 
     /// The whole characters that became known; an incomplete one waits for its bytes.
-    fn decode(&mut self, runs: &[(Origin, Vec<u8>)]) -> Vec<Segment> {
+    fn decode<'t>(
+        &mut self,
+        runs: impl ExactSizeIterator<Item = (Origin, &'t [u8])>,
+    ) -> Vec<Segment> {
         let mut segments = Vec::with_capacity(runs.len());
         for (origin, bytes) in runs {
             let mut text = String::new();
             self.text.push(bytes, &mut text);
             if !text.is_empty() {
-                segments.push(Segment { text, drafted: *origin == Origin::Draft });
+                segments.push(Segment { text, drafted: origin == Origin::Draft });
             }
         }
         segments

@@ -7,7 +7,8 @@ use device::{
     Copies, DeviceLost, Fence, HostDevice, Lanes, Local, Pending, Plan, Readback, Schedule, Shared,
     Staging, StepFence,
 };
-use schedule::{PlannedRow, RowOutcome, StepPlan};
+use schedule::{PlannedRow, RowOutcome, StepPlan, TableWrite};
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, channel};
 
 /// Steps that may be launched and not landed: one, and the one before it while it lands.
@@ -111,22 +112,26 @@ impl<D: HostDevice> Pipeline<D> {
 
     /// `Schedule`: the page ids that the table lacks.
     fn write_table(&mut self, plan: &StepPlan) {
-        if plan.table.is_empty() {
+        if plan.table.pages().is_empty() {
             return;
         }
         let lane = &self.lanes.schedule;
-        let ids: Vec<u32> = plan.table.iter().flat_map(|write| &write.pages).copied().collect();
-        let staged = self.staging.stage(lane, &ids);
+        let staged = self.staging.stage(lane, plan.table.pages());
         let mut writing = self.page_table.write(lane);
-        let mut from = 0;
-        for write in &plan.table {
-            let (first, len) = (write.row * self.pages_each + write.first, write.pages.len());
-            let arguments = (writing.range(first..first + len), staged.view());
-            lane.launch("write pages", arguments, move |(table, ids)| {
-                table.copy_from_slice(&ids[from..from + len]);
-            });
-            from += len;
-        }
+        let place = |write: TableWrite<'_>| {
+            let first = write.row * self.pages_each + write.first;
+            first..first + write.pages.len()
+        };
+        let places: Vec<Range<usize>> = plan.table.iter().map(place).collect();
+        // One job for all, since every launch costs.
+        lane.launch("write pages", (writing.view(), staged.view()), move |(table, ids)| {
+            let mut rest = ids;
+            for place in places {
+                let (own, others) = rest.split_at(place.len());
+                table[place].copy_from_slice(own);
+                rest = others;
+            }
+        });
     }
 
     /// `Plan`: the step's own copy of the page ids it may touch.

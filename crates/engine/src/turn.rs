@@ -5,7 +5,7 @@ use crate::output::Update;
 use crate::step::{InFlight, Landed};
 use crate::{Engine, EngineLost};
 use device::{HostDevice, Recorder, Track};
-use schedule::Work;
+use schedule::{Text, Work};
 use std::time::Duration;
 
 impl<D: HostDevice> Engine<D> {
@@ -49,8 +49,8 @@ impl<D: HostDevice> Engine<D> {
             plan.rows.iter().map(|row| matches!(row.work, Work::Block { .. })).collect();
         let vocabulary = self.vocabulary.clone();
         let youngest = self.in_flight.as_mut().map(|step| &mut step.plan);
-        let landed =
-            self.scheduler.land(plan, &outcomes, youngest, |token| vocabulary.piece(token));
+        let (piece, mut text) = (|token| vocabulary.piece(token), Text::default());
+        let landed = self.scheduler.land(plan, &outcomes, youngest, piece, &mut text);
         let mut updates = Vec::with_capacity(landed.len());
         for outcome in landed {
             let row = outcome.planned.expect("a landed row was planned");
@@ -59,7 +59,7 @@ impl<D: HostDevice> Engine<D> {
                 outcome: &outcomes[row],
                 logprobs: &aside.logprobs[row],
             };
-            updates.push(self.update(outcome, Some(part), now));
+            updates.push(self.update(outcome, &text, Some(part), now));
         }
         self.counters.committing += self.clock.now() - now;
         self.span(Track::Host, "commit", start);

@@ -2,16 +2,8 @@
 //! [`Commit::offer`] before any counter, text or statistic changes.
 
 use crate::request::{Early, FinishReason, Stops};
-use std::collections::VecDeque;
-
-/// Where a token came from: the drafter proposed it and the target agreed, or the target alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// An accepted draft.
-    Draft,
-    /// The target's own: the first token, or the bonus token of a verify pass.
-    Target,
-}
+use crate::text::{Origin, Text};
+use std::ops::Range;
 
 /// What became of the tokens of one landed step.
 #[derive(Clone, Debug, PartialEq, Default)]
@@ -20,8 +12,9 @@ pub struct Committed {
     pub kept: usize,
     /// How many were looked at: those kept, and the stop id if one ended the generation.
     pub taken: usize,
-    /// Bytes of text that can no longer turn into a stop string, by origin.
-    pub text: Vec<(Origin, Vec<u8>)>,
+    /// The text that can no longer turn into a stop string: these runs of the [`Text`] that was
+    /// written to.
+    pub text: Range<usize>,
     /// Set when the generation is over.
     pub finish: Option<FinishReason>,
 }
@@ -33,15 +26,13 @@ pub struct Commit {
     max_tokens: usize,
     tokens: usize,
     /// Text that may be the beginning of a stop string.
-    held: Vec<u8>,
-    /// Where its bytes come from, in runs.
-    origins: VecDeque<(Origin, usize)>,
+    held: Text,
 }
 
 impl Commit {
     /// Nothing committed yet. `max_tokens` is at least 1.
     pub fn new(stops: Stops, max_tokens: usize) -> Commit {
-        Commit { stops, max_tokens, tokens: 0, held: Vec::new(), origins: VecDeque::new() }
+        Commit { stops, max_tokens, tokens: 0, held: Text::default() }
     }
 
     /// Output tokens kept so far.
@@ -51,13 +42,17 @@ impl Commit {
 
     /// Decides over `offered`, token by token, stop before length. A stop id is not kept; a token
     /// that completes a stop string is, its text from the match on is not. `piece` gives the
-    /// bytes a token adds to the text.
+    /// bytes a token adds to the text; what is final of them goes to `text`.
     pub fn offer<'p>(
         &mut self,
         offered: impl IntoIterator<Item = (u32, Origin)>,
         piece: impl Fn(u32) -> &'p [u8],
+        text: &mut Text,
     ) -> Committed {
         let mut out = Committed::default();
+        let mut text = text.begin();
+        text.append(&mut self.held);
+        let mut searched = text.bytes().len();
         for (token, origin) in offered {
             out.taken += 1;
             if self.stops.ids.contains(&token) {
@@ -66,93 +61,59 @@ impl Commit {
             }
             self.tokens += 1;
             out.kept += 1;
-            let before = self.held.len();
-            self.hold(origin, piece(token));
-            if let Some(start) = self.stop_string(before) {
-                self.truncate(start);
+            text.push(origin, piece(token));
+            let bytes = text.bytes();
+            if let Some(start) = self.stop_string(bytes, searched) {
+                text.truncate(start);
                 out.finish = Some(FinishReason::Stop);
                 break;
             }
+            searched = bytes.len();
             if self.tokens >= self.max_tokens {
                 out.finish = Some(FinishReason::Length);
                 break;
             }
         }
-        let keep = if out.finish.is_some() { 0 } else { self.undecided() };
-        self.release(keep, &mut out.text);
+        if out.finish.is_none() {
+            let decided = text.bytes().len() - self.undecided(text.bytes());
+            text.split_off(decided, &mut self.held);
+        }
+        out.text = text.end();
         out
     }
 
     /// Ends the request early: what was held back is text after all.
-    pub fn end(&mut self, why: Early) -> Committed {
-        let mut out = Committed { finish: Some(why.into()), ..Committed::default() };
-        self.release(0, &mut out.text);
-        out
+    pub fn end(&mut self, why: Early, text: &mut Text) -> Committed {
+        let mut text = text.begin();
+        text.append(&mut self.held);
+        Committed { text: text.end(), finish: Some(why.into()), ..Committed::default() }
     }
 
-    fn hold(&mut self, origin: Origin, piece: &[u8]) {
-        self.held.extend_from_slice(piece);
-        match self.origins.back_mut() {
-            Some((last, run)) if *last == origin => *run += piece.len(),
-            _ => self.origins.push_back((origin, piece.len())),
-        }
-    }
-
-    /// Where the earliest stop string in the held bytes begins. None ends within the first
-    /// `before` bytes: it would have been found then.
-    fn stop_string(&self, before: usize) -> Option<usize> {
+    /// Where the earliest stop string in `text` begins, of those that do not end within the first
+    /// `searched` bytes.
+    fn stop_string(&self, text: &[u8], searched: usize) -> Option<usize> {
         let begins = |stop: &String| {
             let stop = stop.as_bytes();
-            let first = (before + 1).saturating_sub(stop.len());
-            let starts =
-                self.held[first..].iter().enumerate().filter(|(_, byte)| **byte == stop[0]);
-            starts.map(|(i, _)| first + i).find(|&start| self.held[start..].starts_with(stop))
+            let (last, mut from) = (stop.last()?, searched);
+            while let Some(at) = text[from..].iter().position(|byte| byte == last) {
+                from += at + 1;
+                if text[..from].ends_with(stop) {
+                    return Some(from - stop.len());
+                }
+            }
+            None
         };
-        self.stops.strings.iter().filter(|stop| !stop.is_empty()).filter_map(begins).min()
+        self.stops.strings.iter().filter_map(begins).min()
     }
 
-    /// Length of the longest end of the held bytes that begins a stop string.
-    fn undecided(&self) -> usize {
+    /// Length of the longest end of `text` that begins a stop string.
+    fn undecided(&self, text: &[u8]) -> usize {
         let begins = |stop: &String| {
             let stop = stop.as_bytes();
-            let longest = self.held.len().min(stop.len().saturating_sub(1));
-            (1..=longest).rev().find(|&len| self.held.ends_with(&stop[..len]))
+            let longest = text.len().min(stop.len().saturating_sub(1));
+            (1..=longest).rev().find(|&len| text.ends_with(&stop[..len]))
         };
         self.stops.strings.iter().filter_map(begins).max().unwrap_or(0)
-    }
-
-    /// Forgets all held bytes but the first `len`.
-    fn truncate(&mut self, len: usize) {
-        let mut surplus = self.held.len() - len;
-        self.held.truncate(len);
-        while surplus > 0 {
-            let (_, run) = self.origins.back_mut().expect("every held byte has an origin");
-            let cut = surplus.min(*run);
-            (*run, surplus) = (*run - cut, surplus - cut);
-            if *run == 0 {
-                self.origins.pop_back();
-            }
-        }
-    }
-
-    /// Moves all but the last `keep` held bytes to `text`, one run an origin.
-    fn release(&mut self, keep: usize, text: &mut Vec<(Origin, Vec<u8>)>) {
-        let end = self.held.len() - keep;
-        if end == 0 {
-            return;
-        }
-        text.reserve_exact(self.origins.len());
-        let mut start = 0;
-        while start < end {
-            let (origin, run) = self.origins.front_mut().expect("every held byte has an origin");
-            let len = (*run).min(end - start);
-            text.push((*origin, self.held[start..start + len].to_vec()));
-            (*run, start) = (*run - len, start + len);
-            if *run == 0 {
-                self.origins.pop_front();
-            }
-        }
-        self.held.drain(..end);
     }
 }
 
@@ -165,8 +126,25 @@ mod tests {
         ids.iter().map(|&id| (id, Origin::Draft)).collect()
     }
 
-    fn text(committed: &Committed) -> String {
-        let bytes = committed.text.iter().flat_map(|(_, run)| run.clone()).collect();
+    /// Offers `ids`: what became of them, and the text that became final.
+    fn offer<'p>(
+        commit: &mut Commit,
+        ids: &[u32],
+        piece: impl Fn(u32) -> &'p [u8],
+    ) -> (Committed, String) {
+        let mut text = Text::default();
+        let out = commit.offer(drafts(ids), piece, &mut text);
+        (out.clone(), string(&text, out))
+    }
+
+    fn end(commit: &mut Commit, why: Early) -> (Committed, String) {
+        let mut text = Text::default();
+        let out = commit.end(why, &mut text);
+        (out.clone(), string(&text, out))
+    }
+
+    fn string(text: &Text, committed: Committed) -> String {
+        let bytes = text.runs(committed.text).flat_map(|(_, run)| run).copied().collect();
         String::from_utf8(bytes).expect("the tests use whole characters")
     }
 
@@ -186,7 +164,7 @@ mod tests {
             (62, 6, FinishReason::Length),
             (61, 5, FinishReason::Stop),
         ] {
-            let committed = Commit::new(stop_ids(&[stop]), 6).offer(drafts(&block), |_| b"");
+            let (committed, _) = offer(&mut Commit::new(stop_ids(&[stop]), 6), &block, |_| b"");
             assert_eq!((committed.kept, committed.finish), (kept, Some(finish)), "stop {stop}");
         }
     }
@@ -198,7 +176,7 @@ mod tests {
             let mut kept = 0;
             let mut finish = None;
             while finish.is_none() {
-                let committed = commit.offer(drafts(&[1; 8]), |_| b"x");
+                let (committed, _) = offer(&mut commit, &[1; 8], |_| b"x");
                 kept += committed.kept;
                 finish = committed.finish;
             }
@@ -212,8 +190,8 @@ mod tests {
     fn a_stop_string_completed_inside_a_block_ends_text_and_ids() {
         let pieces = WORDS;
         let mut commit = Commit::new(stop_strings(&["ta g"]), 100);
-        let out = commit.offer(drafts(&[0, 1, 2, 3, 4, 5, 6]), |id| pieces[id as usize]);
-        assert_eq!((text(&out).as_str(), out.kept), ("alpha be", 4));
+        let (out, text) = offer(&mut commit, &[0, 1, 2, 3, 4, 5, 6], |id| pieces[id as usize]);
+        assert_eq!((text.as_str(), out.kept), ("alpha be", 4));
         assert_eq!(out.finish, Some(FinishReason::Stop));
     }
 
@@ -223,34 +201,34 @@ mod tests {
         let first: [&[u8]; 3] = [b"alpha be", b"ta gam", b"ma delta"];
         let mut commit = Commit::new(stops(), 100);
         let seen: Vec<String> =
-            (0..3).map(|i| text(&commit.offer(drafts(&[i]), |id| first[id as usize]))).collect();
+            (0..3).map(|i| offer(&mut commit, &[i], |id| first[id as usize]).1).collect();
         assert_eq!(seen, ["alpha ", "", ""]);
         let second: [&[u8]; 2] = [b"alpha be", b"an soup"];
         let mut commit = Commit::new(stops(), 100);
         let seen: Vec<String> =
-            (0..2).map(|i| text(&commit.offer(drafts(&[i]), |id| second[id as usize]))).collect();
+            (0..2).map(|i| offer(&mut commit, &[i], |id| second[id as usize]).1).collect();
         assert_eq!(seen, ["alpha ", "bean soup"]);
     }
 
     #[test]
     fn held_text_is_released_at_a_length_finish_and_a_cancel() {
         let mut commit = Commit::new(stop_strings(&["xyz"]), 1);
-        let out = commit.offer(drafts(&[0]), |_| b"wxy");
-        assert_eq!((text(&out).as_str(), out.finish), ("wxy", Some(FinishReason::Length)));
+        let (out, text) = offer(&mut commit, &[0], |_| b"wxy");
+        assert_eq!((text.as_str(), out.finish), ("wxy", Some(FinishReason::Length)));
         let mut commit = Commit::new(stop_strings(&["xyz"]), 9);
-        assert_eq!(text(&commit.offer(drafts(&[0]), |_| b"wxy")), "w");
-        let out = commit.end(Early::Cancelled);
-        assert_eq!((text(&out).as_str(), out.finish), ("xy", Some(FinishReason::Cancelled)));
+        assert_eq!(offer(&mut commit, &[0], |_| b"wxy").1, "w");
+        let (out, text) = end(&mut commit, Early::Cancelled);
+        assert_eq!((text.as_str(), out.finish), ("xy", Some(FinishReason::Cancelled)));
     }
 
     #[test]
     fn text_keeps_the_origin_of_its_tokens() {
         let mut commit = Commit::new(Stops::default(), 9);
-        let out =
-            commit.offer([(1, Origin::Draft), (2, Origin::Draft), (3, Origin::Target)], |id| {
-                if id == 3 { b"t" } else { b"d" }
-            });
-        assert_eq!(out.text, [(Origin::Draft, b"dd".to_vec()), (Origin::Target, b"t".to_vec())]);
+        let offered = [(1, Origin::Draft), (2, Origin::Draft), (3, Origin::Target)];
+        let mut text = Text::default();
+        let out = commit.offer(offered, |id| if id == 3 { b"t" } else { b"d" }, &mut text);
+        let runs: Vec<_> = text.runs(out.text).collect();
+        assert_eq!(runs, [(Origin::Draft, b"dd".as_slice()), (Origin::Target, b"t")]);
     }
 
     proptest! {
@@ -273,15 +251,15 @@ mod tests {
                 let (mut kept, mut all, mut rest) = (0, String::new(), ids.as_slice());
                 while !rest.is_empty() {
                     let n = sizes.next().expect("enough cuts").min(rest.len());
-                    let out = commit.offer(drafts(&rest[..n]), |id| WORDS[id as usize]);
+                    let (out, text) = offer(&mut commit, &rest[..n], |id| WORDS[id as usize]);
                     rest = &rest[n..];
                     kept += out.kept;
-                    all.push_str(&text(&out));
+                    all.push_str(&text);
                     if out.finish.is_some() {
                         return (kept, all, out.finish);
                     }
                 }
-                all.push_str(&text(&commit.end(Early::TimedOut)));
+                all.push_str(&end(&mut commit, Early::TimedOut).1);
                 (kept, all, None)
             };
             prop_assert_eq!(

@@ -53,41 +53,70 @@ impl CostCurve {
 
     /// Seconds that `count` is expected to take; 0 for 0.
     pub fn seconds(&self, count: usize) -> f64 {
-        let count = count as f64;
-        self.at(self.points.partition_point(|point| point.count < count), count)
+        self.rising(count).next()
     }
 
     /// Seconds of `from`, of one more, and so on.
-    pub(crate) fn rising(&self, from: usize) -> impl Iterator<Item = f64> {
-        let mut at = 0;
-        (from..).map(move |count| {
-            let count = count as f64;
-            while self.points.get(at).is_some_and(|point| point.count < count) {
-                at += 1;
-            }
-            self.at(at, count)
-        })
+    pub(crate) fn rising(&self, from: usize) -> Rising<'_> {
+        let count = from as f64;
+        let at = self.points.partition_point(|point| point.count < count);
+        Rising { curve: self, count, at, line: self.line(at) }
     }
 
-    /// Seconds of a count of which point `at` is the first not below it.
-    fn at(&self, at: usize, count: f64) -> f64 {
-        let origin = Point { bucket: 0, count: 0.0, seconds: 0.0 };
-        let below = at.checked_sub(1).map_or(origin, |i| self.points[i]);
-        match self.points.get(at) {
-            Some(above) => {
-                let share = (count - below.count) / (above.count - below.count);
-                below.seconds + share * (above.seconds - below.seconds)
-            }
-            None => below.seconds + self.last_slope() * (count - below.count),
-        }
+    /// The line that ends at point `at`; behind the last point, one that does not end.
+    fn line(&self, at: usize) -> Line {
+        let below = at.checked_sub(1).map_or(ORIGIN, |i| self.points[i]);
+        let (slope, end) = match self.points.get(at) {
+            Some(above) => (slope(&below, above), above.count),
+            None => (self.last_slope(), f64::INFINITY),
+        };
+        Line { origin: below.seconds - slope * below.count, slope, end }
     }
 
     /// Seconds for each further count beyond the last point: as between the last two.
     fn last_slope(&self) -> f64 {
         match self.points.as_slice() {
-            [.., a, b] => ((b.seconds - a.seconds) / (b.count - a.count)).max(0.0),
+            [.., a, b] => slope(a, b).max(0.0),
             _ => 0.0,
         }
+    }
+}
+
+const ORIGIN: Point = Point { bucket: 0, count: 0.0, seconds: 0.0 };
+
+fn slope(below: &Point, above: &Point) -> f64 {
+    (above.seconds - below.seconds) / (above.count - below.count)
+}
+
+/// A piece of a curve: what it would be at 0, seconds for each count, the count where it ends.
+#[derive(Debug)]
+struct Line {
+    origin: f64,
+    slope: f64,
+    end: f64,
+}
+
+/// The seconds of ascending counts: see [`CostCurve::rising`].
+#[derive(Debug)]
+pub(crate) struct Rising<'c> {
+    curve: &'c CostCurve,
+    count: f64,
+    /// The point where `line` ends.
+    at: usize,
+    line: Line,
+}
+
+impl Rising<'_> {
+    /// Seconds of the count, and on to the next.
+    #[inline]
+    pub(crate) fn next(&mut self) -> f64 {
+        while self.count > self.line.end {
+            self.at += 1;
+            self.line = self.curve.line(self.at);
+        }
+        let seconds = self.line.origin + self.line.slope * self.count;
+        self.count += 1.0;
+        seconds
     }
 }
 
@@ -115,7 +144,8 @@ mod tests {
         let curve = CostCurve::measured([(1, 4.0), (64, 4.0), (128, 6.0), (256, 12.0)]);
         let counts = [0, 1, 32, 64, 96, 128, 256, 512];
         let at = counts.map(|count| curve.seconds(count));
-        let risen: Vec<f64> = curve.rising(0).take(513).collect();
+        let mut rising = curve.rising(0);
+        let risen: Vec<f64> = (0..513).map(|_| rising.next()).collect();
         assert_eq!(counts.map(|count| risen[count]), at);
         let slope = (12.0 - 6.0) / 128.0;
         assert_eq!(at, [0.0, 4.0, 4.0, 4.0, 5.0, 6.0, 12.0, 12.0 + 256.0 * slope]);

@@ -1,10 +1,11 @@
 //! What a landed step changes: tokens are committed, prompts become shareable, requests end or go
 //! back to the queue, and what departed with the step is free again.
 
-use crate::commit::{Committed, Origin};
+use crate::commit::Committed;
 use crate::plan::{Departed, PlannedRow, RowOutcome, StepPlan, Then, Work};
 use crate::scheduler::Scheduler;
 use crate::sequence::{Course, Running};
+use crate::text::{Origin, Text};
 use crate::width::Widths;
 
 /// What became known of a request.
@@ -23,13 +24,15 @@ pub struct Outcome {
 impl Scheduler {
     /// Lands a step: commits what it chose and releases what departed with it. `outcomes` follows
     /// the plan's rows. `youngest` is the step in flight behind it, if any: requests that end now
-    /// but are mentioned there keep their pages until it lands. `piece` gives a token's bytes.
+    /// but are mentioned there keep their pages until it lands. `piece` gives a token's bytes;
+    /// what becomes final of them goes to `text`.
     pub fn land<'p>(
         &mut self,
-        landed: StepPlan,
+        mut landed: StepPlan,
         outcomes: &[RowOutcome],
         mut youngest: Option<&mut StepPlan>,
         piece: impl Fn(u32) -> &'p [u8],
+        text: &mut Text,
     ) -> Vec<Outcome> {
         assert_eq!(landed.rows.len(), outcomes.len(), "one outcome a planned row");
         let mut result = Vec::with_capacity(outcomes.len());
@@ -38,7 +41,7 @@ impl Scheduler {
             // may already have another generation: what the step found for it is dropped.
             let Some(running) = self.crew.holder_mut(row.row) else { continue };
             observe(&mut self.widths, running, row, outcome);
-            let committed = commit(running, row, outcome, &piece);
+            let committed = commit(running, row, outcome, &piece, text);
             let place = running.sequence.place;
             let (id, cached) = (row.id, running.sequence.cached.unwrap_or(0));
             if committed.finish.is_some() {
@@ -53,10 +56,12 @@ impl Scheduler {
             }
             result.push(Outcome { id, planned: Some(planned), committed, cached });
         }
-        for departed in landed.departed {
+        for departed in landed.departed.drain(..) {
             self.coming -= departed.coming;
             self.give_back(departed);
         }
+        landed.clear();
+        self.spare = Some(landed);
         if self.rows.free() == self.rows.total() {
             assert_eq!(self.cache.account().in_use, 0, "pages are in use that no request holds");
         }
@@ -76,15 +81,17 @@ fn commit<'p>(
     row: &PlannedRow,
     outcome: &RowOutcome,
     piece: impl Fn(u32) -> &'p [u8],
+    text: &mut Text,
 ) -> Committed {
-    running.land(match &row.work {
+    let computed = match &row.work {
         Work::Chunk { tokens, .. } => tokens.len(),
         Work::Block { .. } => outcome.tokens.len(),
-    });
+    };
+    running.land(&row.work, computed);
     let origin = |i| if i < outcome.accepted { Origin::Draft } else { Origin::Target };
     let offered = outcome.tokens.iter().enumerate().map(|(i, &token)| (token, origin(i)));
     let sequence = &mut running.sequence;
-    let committed = sequence.commit.offer(offered, piece);
+    let committed = sequence.commit.offer(offered, piece, text);
     sequence.tokens.extend_from_slice(&outcome.tokens[..committed.kept]);
     committed
 }

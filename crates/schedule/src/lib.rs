@@ -14,15 +14,17 @@ mod queue;
 mod request;
 mod scheduler;
 mod sequence;
+mod text;
 mod width;
 
-pub use commit::{Commit, Committed, Origin};
+pub use commit::{Commit, Committed};
 pub use cost::{CostCurve, StepCost};
 pub use land::Outcome;
-pub use plan::{Absorb, PlannedRow, RowOutcome, StepPlan, TableWrite, Then, Work};
+pub use plan::{Absorb, PlannedRow, RowOutcome, StepPlan, TableWrite, TableWrites, Then, Work};
 pub use queue::{Admission, Reject, Shortage};
 pub use request::{
     Bounds, Early, FinishReason, Limits, Request, RequestError, Sampling, Speculation, Stops,
 };
 pub use scheduler::{Scheduler, SchedulerOptions, Tally};
+pub use text::{Origin, Text};
 pub use width::WidthPolicy;

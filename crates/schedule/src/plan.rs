@@ -9,7 +9,7 @@ pub struct StepPlan {
     /// The rows; at least one. Verify blocks come first.
     pub rows: Vec<PlannedRow>,
     /// What the device's page table lacks for these rows. To be written before the step reads it.
-    pub table: Vec<TableWrite>,
+    pub table: TableWrites,
     /// What requests that ended while this step was in flight still hold. Given back when the
     /// step has landed, since until then the device may read or write it.
     pub(crate) departed: Vec<Departed>,
@@ -76,15 +76,45 @@ pub enum Absorb {
     Skip,
 }
 
+/// What to write to the page table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableWrites {
+    pages: Vec<u32>,
+    /// Index in the row table, first entry, and how many of `pages`, in their order.
+    writes: Vec<(usize, usize, usize)>,
+}
+
 /// Entries of the page table to write: `table[row][first + i] = pages[i]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableWrite {
+pub struct TableWrite<'a> {
     /// Index in the row table.
     pub row: usize,
     /// First entry.
     pub first: usize,
     /// Page ids.
-    pub pages: Vec<u32>,
+    pub pages: &'a [u32],
+}
+
+impl TableWrites {
+    pub(crate) fn push(&mut self, row: usize, first: usize, pages: &[u32]) {
+        self.pages.extend_from_slice(pages);
+        self.writes.push((row, first, pages.len()));
+    }
+
+    /// The page ids of all writes, one write after another.
+    pub fn pages(&self) -> &[u32] {
+        &self.pages
+    }
+
+    /// The writes.
+    pub fn iter(&self) -> impl Iterator<Item = TableWrite<'_>> {
+        let mut rest = self.pages.as_slice();
+        self.writes.iter().map(move |&(row, first, len)| {
+            let pages;
+            (pages, rest) = rest.split_at(len);
+            TableWrite { row, first, pages }
+        })
+    }
 }
 
 /// What a landed step did for one row, in the plan's order.
@@ -113,6 +143,19 @@ pub(crate) struct Departed {
 }
 
 impl StepPlan {
+    /// To be filled.
+    pub(crate) fn empty() -> StepPlan {
+        StepPlan { rows: Vec::new(), table: TableWrites::default(), departed: Vec::new() }
+    }
+
+    /// Forgets everything, but keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.rows.clear();
+        self.table.pages.clear();
+        self.table.writes.clear();
+        self.departed.clear();
+    }
+
     /// Tokens of the target's pass, at most.
     pub fn tokens(&self) -> usize {
         self.rows.iter().map(|row| row.work.tokens()).sum()
@@ -133,6 +176,14 @@ impl Work {
         match self {
             Work::Chunk { tokens, .. } => tokens.len(),
             Work::Block { width } => *width,
+        }
+    }
+
+    /// Tokens that get KV, at least: of a block the anchor.
+    pub(crate) fn least(&self) -> usize {
+        match self {
+            Work::Chunk { tokens, .. } => tokens.len(),
+            Work::Block { .. } => 1,
         }
     }
 }

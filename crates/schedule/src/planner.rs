@@ -5,7 +5,7 @@
 //! starve decoding; while known tokens wait to be computed, a share of the budget is theirs, so
 //! that decoding cannot starve prompts.
 
-use crate::plan::StepPlan;
+use crate::plan::{StepPlan, Work};
 use crate::queue::{Admission, Shortage};
 use crate::request::Speculation;
 use crate::scheduler::{Scheduler, SchedulerOptions};
@@ -19,6 +19,15 @@ const CHUNK_SHARE: usize = 4;
 /// A running request: its place in the order of service, and its row.
 type Seat = (Place, Row);
 
+/// Who can have a part in a step, in order of service.
+#[derive(Debug, Default)]
+pub(crate) struct Able {
+    /// Verify blocks.
+    blocks: Vec<Seat>,
+    /// Chunks of known tokens.
+    chunks: Vec<Seat>,
+}
+
 fn seat(running: &Running) -> Seat {
     (running.sequence.place, running.row)
 }
@@ -26,15 +35,19 @@ fn seat(running: &Running) -> Seat {
 impl Scheduler {
     /// Plans the next step; `None` when there is nothing to compute before one lands.
     pub fn plan(&mut self) -> Option<StepPlan> {
-        self.recompute();
         self.admit();
-        let unsent: usize = self.staying().map(Running::unsent).sum();
+        let mut able = std::mem::take(&mut self.able);
+        let unsent = self.list(&mut able);
         let share = unsent.min((self.options.step_tokens / CHUNK_SHARE).max(1));
-        let rows = Vec::with_capacity(self.crew.len());
-        let mut step = StepPlan { rows, table: Vec::new(), departed: Vec::new() };
-        self.plan_blocks(self.options.step_tokens - share, share, &mut step);
-        self.plan_chunks(self.options.step_tokens - step.tokens(), &mut step);
-        (!step.rows.is_empty()).then_some(step)
+        let mut step = self.spare.take().unwrap_or_else(StepPlan::empty);
+        self.plan_blocks(&mut able.blocks, self.options.step_tokens - share, share, &mut step);
+        self.plan_chunks(&able.chunks, self.options.step_tokens - step.tokens(), &mut step);
+        self.able = able;
+        if step.rows.is_empty() {
+            self.spare = Some(step);
+            return None;
+        }
+        Some(step)
     }
 
     /// The running requests that are not on their way back to the queue, in order of service.
@@ -42,14 +55,21 @@ impl Scheduler {
         self.crew.iter().filter(|running| running.course == Course::Stay)
     }
 
-    /// Requests that turned drafting on after tokens that the drafter never saw start again from
-    /// there, by way of the queue: a drafter must not attend to slots that nobody filled.
-    fn recompute(&mut self) {
-        let bounds = &self.options.bounds;
-        let lacking = self.staying().filter(|running| running.lacks_context(bounds));
-        let places: Vec<Place> = lacking.map(|running| running.sequence.place).collect();
-        self.tally.recomputations += places.len() as u64;
-        places.into_iter().for_each(|place| self.retract(place));
+    /// Lists what the running requests could do next. How many known tokens no step was given
+    /// yet.
+    fn list(&self, able: &mut Able) -> usize {
+        able.blocks.clear();
+        able.chunks.clear();
+        let mut unsent = 0;
+        for running in self.staying() {
+            unsent += running.unsent();
+            if running.unsent() > 0 {
+                able.chunks.push(seat(running));
+            } else if running.room() > 0 {
+                able.blocks.push(seat(running));
+            }
+        }
+        unsent
     }
 
     /// Starts waiting requests, in order, while there is room for the first of them.
@@ -104,21 +124,25 @@ impl Scheduler {
     }
 
     /// Plans verify blocks of at most `budget` tokens; `beside` tokens of chunks will follow.
-    fn plan_blocks(&mut self, budget: usize, beside: usize, step: &mut StepPlan) {
-        let able = self.staying().filter(|running| running.room() > 0);
-        let mut rows: Vec<Seat> = able.map(seat).collect();
-        self.take_turns(&mut rows, budget);
+    fn plan_blocks(
+        &mut self,
+        rows: &mut Vec<Seat>,
+        budget: usize,
+        beside: usize,
+        step: &mut StepPlan,
+    ) {
+        self.take_turns(rows, budget);
         let Scheduler { crew, options, widths, .. } = self;
         let holder = |&(_, row): &Seat| crew.holder(row).expect("it was just listed");
         let wishes: Vec<Wish<'_>> =
             rows.iter().map(holder).map(|running| wish(running, options)).collect();
         let widths = widths.choose(&wishes, budget, beside);
-        for ((_, row), width) in rows.into_iter().zip(widths) {
+        for (&(_, row), width) in rows.iter().zip(widths) {
             let Some(width) = self.reserve(row, width) else { continue };
             let running = self.crew.holder_mut(row).expect("its pages were just reserved");
-            let work = running.plan_block(width);
             let (bounds, page_size) = (&self.options.bounds, self.options.page_size);
-            step.rows.push(running.row(work, bounds, page_size, &mut step.table));
+            let work = Work::Block { width };
+            step.rows.push(running.plan(work, bounds, page_size, &mut step.table));
         }
     }
 
@@ -177,19 +201,21 @@ impl Scheduler {
     }
 
     /// Plans chunks of known tokens, at most `budget`, in order of service.
-    fn plan_chunks(&mut self, mut budget: usize, step: &mut StepPlan) {
-        let sending = self.staying().filter(|running| running.unsent() > 0);
-        let seats: Vec<Seat> = sending.map(seat).collect();
-        for (_, row) in seats {
+    fn plan_chunks(&mut self, seats: &[Seat], mut budget: usize, step: &mut StepPlan) {
+        for &(_, row) in seats {
             if budget == 0 {
                 return;
             }
-            let running = self.crew.holder_mut(row).expect("it was just listed");
+            // Blocks may have had it retracted for its pages.
+            let Some(running) = self.crew.holder_mut(row) else { continue };
+            if running.course != Course::Stay {
+                continue;
+            }
             let len = running.unsent().min(budget);
             budget -= len;
-            let work = running.plan_chunk(len);
+            let work = running.chunk(len);
             let (bounds, page_size) = (&self.options.bounds, self.options.page_size);
-            step.rows.push(running.row(work, bounds, page_size, &mut step.table));
+            step.rows.push(running.plan(work, bounds, page_size, &mut step.table));
         }
     }
 }
@@ -209,7 +235,7 @@ fn wish<'a>(running: &'a Running, options: &SchedulerOptions) -> Wish<'a> {
 mod tests {
     use crate::{
         Bounds, Limits, Request, RowOutcome, Sampling, Scheduler, SchedulerOptions, Speculation,
-        Stops, WidthPolicy, Work,
+        Stops, Text, WidthPolicy, Work,
     };
     use std::collections::HashMap;
 
@@ -243,13 +269,13 @@ mod tests {
         let mut scheduler = Scheduler::new(options());
         (0..60).for_each(|id| scheduler.submit(id as u64, request(id)).expect("it is in bounds"));
         let mut table: HashMap<usize, Vec<u32>> = HashMap::new();
-        let mut written = 0;
+        let (mut written, mut text) = (0, Text::default());
         while let Some(plan) = scheduler.plan() {
-            for write in &plan.table {
+            for write in plan.table.iter() {
                 let entries = table.entry(write.row).or_default();
                 entries.truncate(write.first);
                 assert_eq!(entries.len(), write.first, "the entries before are there");
-                entries.extend(&write.pages);
+                entries.extend(write.pages);
                 written += write.pages.len();
             }
             for row in &plan.rows {
@@ -269,7 +295,7 @@ mod tests {
                 Work::Chunk { .. } => RowOutcome::default(),
             };
             let outcomes: Vec<_> = plan.rows.iter().map(|row| outcome(&row.work)).collect();
-            let _ = scheduler.land(plan, &outcomes, None, |_| b"");
+            let _ = scheduler.land(plan, &outcomes, None, |_| b"", &mut text);
         }
         assert!(scheduler.is_idle() && written > 60);
         assert!(scheduler.tally().retractions > 0, "leases were lost on the way");

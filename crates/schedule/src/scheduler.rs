@@ -11,9 +11,11 @@
 use crate::crew::Crew;
 use crate::land::Outcome;
 use crate::plan::StepPlan;
+use crate::planner::Able;
 use crate::queue::{Admission, Queue, Reject, Shortage};
 use crate::request::{Bounds, Early, Request, RequestError, Speculation};
 use crate::sequence::{Course, Place, Running, Sequence};
+use crate::text::Text;
 use crate::width::{WidthPolicy, Widths};
 use cache::{Account, PrefixCache, Rows};
 use std::collections::HashMap;
@@ -66,6 +68,10 @@ pub struct Scheduler {
     /// Where the next step goes on when not all that can decode have room in one.
     pub(crate) cursor: Option<Place>,
     pub(crate) tally: Tally,
+    /// Memory for the next plan.
+    pub(crate) able: Able,
+    /// A landed step, emptied, for the same use.
+    pub(crate) spare: Option<StepPlan>,
     arrivals: u64,
 }
 
@@ -91,6 +97,8 @@ impl Scheduler {
             coming: 0,
             cursor: None,
             tally: Tally::default(),
+            able: Able::default(),
+            spare: None,
             arrivals: 0,
             options,
         }
@@ -151,17 +159,24 @@ impl Scheduler {
     }
 
     /// Ends a request now. What it holds goes into `youngest`, the step in flight, if that
-    /// mentions it. `None` when there is no such request (any more).
-    pub fn end(&mut self, id: u64, why: Early, youngest: Option<&mut StepPlan>) -> Option<Outcome> {
+    /// mentions it; text that was held back goes to `text`. `None` when there is no such request
+    /// (any more).
+    pub fn end(
+        &mut self,
+        id: u64,
+        why: Early,
+        youngest: Option<&mut StepPlan>,
+        text: &mut Text,
+    ) -> Option<Outcome> {
         let place = *self.places.get(&id)?;
         let (committed, cached) = match self.queue.remove(place) {
             Some(mut waiting) => {
                 self.places.remove(&id);
-                (waiting.commit.end(why), waiting.cached)
+                (waiting.commit.end(why, text), waiting.cached)
             }
             None => {
                 let running = self.crew.at(place).expect("a request waits or runs");
-                let end = (running.sequence.commit.end(why), running.sequence.cached);
+                let end = (running.sequence.commit.end(why, text), running.sequence.cached);
                 self.depart(place, youngest);
                 end
             }
@@ -177,11 +192,18 @@ impl Scheduler {
     pub fn set_speculation(&mut self, id: u64, to: Speculation) -> Result<(), RequestError> {
         to.check(&self.options.bounds)?;
         let Some(&place) = self.places.get(&id) else { return Ok(()) };
-        let sequence = match self.queue.get_mut(place) {
-            Some(waiting) => waiting,
-            None => &mut self.crew.at(place).expect("a request waits or runs").sequence,
-        };
-        sequence.request.speculation = to;
+        if let Some(waiting) = self.queue.get_mut(place) {
+            waiting.request.speculation = to;
+            return Ok(());
+        }
+        let running = self.crew.at(place).expect("a request waits or runs");
+        running.sequence.request.speculation = to;
+        // After tokens that the drafter never saw it starts again from there, by way of the
+        // queue: a drafter must not attend to slots that nobody filled.
+        if running.lacks_context(&self.options.bounds) && running.course == Course::Stay {
+            self.tally.recomputations += 1;
+            self.retract(place);
+        }
         Ok(())
     }
 

@@ -1,12 +1,11 @@
 //! A request's tokens and how far they are: waiting ([`Sequence`]) and running ([`Running`]).
 
 use crate::commit::Commit;
-use crate::plan::{Absorb, Departed, PlannedRow, TableWrite, Then, Work};
+use crate::plan::{Absorb, Departed, PlannedRow, TableWrites, Then, Work};
 use crate::request::{Bounds, Request, Speculation};
 use crate::width::Acceptance;
 use cache::{Lease, Need, Row};
 use std::cmp::Reverse;
-use std::collections::VecDeque;
 
 /// Order of service: higher priority first, then earlier arrival. It stays with a request when it
 /// is retracted, so that it waits at the front of its class.
@@ -110,8 +109,11 @@ pub(crate) struct Running {
     sent: usize,
     /// Tokens with KV as of the last landed step.
     landed: usize,
-    /// Least and most tokens that each step in flight adds, oldest first.
-    flying: VecDeque<(usize, usize)>,
+    /// Steps in flight that mention it.
+    flying: usize,
+    /// Tokens with KV after these steps, at least and at most.
+    least: usize,
+    most: usize,
     /// Where the drafter context ends, once it has a gap. Such a request cannot draft.
     gap: Option<usize>,
     /// Entries of its row of the page table that steps were told to write.
@@ -132,24 +134,21 @@ impl Running {
             known: sequence.tokens.len(),
             sent: matched,
             landed: matched,
+            least: matched,
+            most: matched,
             gap: (drafter < matched).then_some(drafter),
             sequence,
             row,
             lease,
             course: Course::Stay,
-            flying: VecDeque::new(),
+            flying: 0,
             written: 0,
         }
     }
 
-    fn least(&self) -> usize {
-        self.landed + self.flying.iter().map(|(least, _)| least).sum::<usize>()
-    }
-
     /// Most tokens with KV after the steps in flight: their slots are reserved.
     pub(crate) fn most(&self) -> usize {
-        let most = self.landed + self.flying.iter().map(|(_, most)| most).sum::<usize>();
-        most.min(self.sequence.capacity())
+        self.most.min(self.sequence.capacity())
     }
 
     /// Known tokens that no step was given yet.
@@ -160,12 +159,12 @@ impl Running {
     /// Tokens that a verify block may add at most; 0 when it must wait for an earlier step, or
     /// while known tokens are left.
     pub(crate) fn room(&self) -> usize {
-        if self.unsent() > 0 { 0 } else { self.sequence.capacity() - self.least() }
+        if self.unsent() > 0 { 0 } else { self.sequence.capacity() - self.least }
     }
 
     /// A step in flight mentions it.
     pub(crate) fn in_flight(&self) -> bool {
-        !self.flying.is_empty()
+        self.flying > 0
     }
 
     /// The drafter is to know its tokens, but some were never shown to it, and later steps do not
@@ -180,40 +179,34 @@ impl Running {
         if slots >= self.sequence.capacity() { usize::MAX } else { slots - self.most() }
     }
 
-    /// Plans the next `len` known tokens.
-    pub(crate) fn plan_chunk(&mut self, len: usize) -> Work {
+    /// The next `len` known tokens.
+    pub(crate) fn chunk(&mut self, len: usize) -> Work {
         let start = self.sent;
         self.sent += len;
-        self.flying.push_back((len, len));
         let then = if self.unsent() == 0 { Then::Choose } else { Then::Continue };
         Work::Chunk { tokens: self.sequence.tokens[start..start + len].to_vec(), start, then }
     }
 
-    /// Plans a verify block; its slots are leased.
-    pub(crate) fn plan_block(&mut self, width: usize) -> Work {
-        self.flying.push_back((1, width));
-        Work::Block { width }
-    }
-
-    /// The planned row of `work`, which was planned just now, and what the page table lacks.
-    pub(crate) fn row(
+    /// Plans `work`, for which the slots are leased: its row, and what the page table lacks.
+    pub(crate) fn plan(
         &mut self,
         work: Work,
         bounds: &Bounds,
         page_size: usize,
-        table: &mut Vec<TableWrite>,
+        table: &mut TableWrites,
     ) -> PlannedRow {
         let absorb = match self.gap {
             None => self.sequence.absorb(bounds),
             Some(_) => Absorb::Skip,
         };
         if absorb == Absorb::Skip && self.gap.is_none() {
-            let before = self.flying.back().map_or(0, |(least, _)| *least);
-            self.gap = Some(self.least() - before);
+            self.gap = Some(self.least);
         }
+        self.flying += 1;
+        self.least += work.least();
+        self.most += work.tokens();
         if self.written < self.lease.pages().len() {
-            let pages = self.lease.pages()[self.written..].to_vec();
-            table.push(TableWrite { row: self.row.index, first: self.written, pages });
+            table.push(self.row.index, self.written, &self.lease.pages()[self.written..]);
             self.written = self.lease.pages().len();
         }
         let pages = self.most().div_ceil(page_size);
@@ -230,10 +223,12 @@ impl Running {
         }
     }
 
-    /// A step that gave this request `tokens` more tokens with KV has landed.
-    pub(crate) fn land(&mut self, tokens: usize) {
-        self.flying.pop_front().expect("a landed step was in flight");
+    /// A step that planned `work` has landed: it gave this request `tokens` more tokens with KV.
+    pub(crate) fn land(&mut self, work: &Work, tokens: usize) {
+        self.flying = self.flying.checked_sub(1).expect("a landed step was in flight");
         self.landed += tokens;
+        self.least = self.least - work.least() + tokens;
+        self.most = self.most - work.tokens() + tokens;
     }
 
     /// Committed tokens that have KV. What followed a stop was computed but never happened.

@@ -19,8 +19,8 @@ const FIRST_PAUSE: u32 = 32;
 const LAST_PAUSE: u32 = 1024;
 /// One row in so many takes part in a trial.
 const TRIAL_SHARE: usize = 8;
-/// Gains are sorted to this many levels; one more is for widths that requests named.
-const LEVELS: usize = 256;
+/// Gains are sorted to two to the power of this many levels.
+const LEVEL_BITS: u32 = 8;
 
 /// How often drafts were accepted lately: for each place in the block, of the passes where all
 /// drafts before it were accepted and it was verified, those where it was accepted too. A narrow
@@ -39,13 +39,11 @@ impl Acceptance {
 
     /// Takes in a verify pass that accepted `accepted` of `drafted` drafts.
     fn observe(&mut self, accepted: usize, drafted: usize, keep: f64) {
-        for (i, (tried, hit)) in self.tries.iter_mut().enumerate() {
+        for (tried, hit) in &mut self.tries {
             (*tried, *hit) = (*tried * keep, *hit * keep);
-            if i < drafted && i <= accepted {
-                *tried += 1.0;
-                *hit += f64::from(u8::from(i < accepted));
-            }
         }
+        self.tries[..drafted.min(accepted + 1)].iter_mut().for_each(|(tried, _)| *tried += 1.0);
+        self.tries[..accepted].iter_mut().for_each(|(_, hit)| *hit += 1.0);
     }
 
     /// Chance that draft `i` is accepted when those before it are; `weight` passes of `prior`
@@ -92,40 +90,43 @@ pub(crate) struct Widths {
     undrafted: u32,
     pause: u32,
     trials: usize,
-    /// Room for the widenings of a step, kept from step to step: as they come, and sorted.
-    found: Vec<Step>,
+    /// Room for the widenings of a step, kept from step to step: `[drafts, rows]`, the gain of
+    /// each, or [`NONE`]; and all of them sorted.
+    gains: Vec<f32>,
     sorted: Vec<Step>,
 }
 
-/// One more token for a row: its place among the rows, and the chance that it is accepted.
+/// One more token for a row.
 #[derive(Clone, Copy, Debug)]
 struct Step {
-    gain: f64,
+    /// The chance that it is accepted.
+    gain: f32,
+    /// The row's place among the rows.
     row: u32,
-    level: u32,
+    nth: Nth,
 }
 
-impl Step {
-    fn row(&self) -> usize {
-        self.row as usize
-    }
+/// Which draft of its row a token would be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nth {
+    First,
+    Later,
+}
 
-    /// The request named it.
-    fn named(&self) -> bool {
-        self.level as usize == LEVELS
-    }
-
-    /// Its bin when the highest level comes first.
-    fn bin(&self) -> usize {
-        LEVELS - self.level as usize
-    }
+/// What a step does whatever is judged: the tokens that it will commit, as expected; the tokens of
+/// the verify pass; the rows that draft.
+#[derive(Clone, Copy, Debug)]
+struct Given {
+    expected: f64,
+    tokens: usize,
+    drafting: usize,
 }
 
 impl Widths {
     pub(crate) fn new(policy: WidthPolicy, max_width: usize) -> Widths {
         let all = Acceptance::new(max_width);
-        let (found, sorted) = (Vec::new(), Vec::new());
-        Widths { policy, all, undrafted: 0, pause: FIRST_PAUSE, trials: 0, found, sorted }
+        let (gains, sorted) = (Vec::new(), Vec::new());
+        Widths { policy, all, undrafted: 0, pause: FIRST_PAUSE, trials: 0, gains, sorted }
     }
 
     /// Takes in a verify pass of a request that looked at `drafted` drafts, at least one.
@@ -152,7 +153,7 @@ impl Widths {
     }
 
     /// The width of each row, at least 1, together at most `budget`, which has room for that.
-    /// `beside` tokens of other work are in the step too.
+    /// `beside` tokens of other work are in the step too. Widths that requests named come first.
     pub(crate) fn choose(
         &mut self,
         wishes: &[Wish<'_>],
@@ -160,86 +161,69 @@ impl Widths {
         beside: usize,
     ) -> Vec<usize> {
         let mut widths = vec![1; wishes.len()];
-        self.find(wishes);
-        let steps = std::mem::take(&mut self.sorted);
-        let within = steps.len().min(budget - wishes.len());
-        self.widen(wishes, &steps[..within], beside, &mut widths);
-        self.sorted = steps;
+        let left = self.grant(wishes, budget - wishes.len(), &mut widths);
+        let WidthPolicy::Adaptive(cost) = &self.policy else { return widths };
+        find(&self.all, wishes, &mut self.gains, &mut self.sorted);
+        self.sorted.truncate(left);
+        let given = self.given(wishes, &widths, beside);
+        let take = worth(cost, given, &self.sorted);
+        self.sorted[..take].iter().for_each(|step| widths[step.row as usize] += 1);
+        if take > 0 {
+            self.undrafted = 0;
+        } else if !self.sorted.is_empty() {
+            self.try_again(&mut widths);
+        }
         widths
     }
 
-    /// Takes as many of `steps` as pay.
-    fn widen(&mut self, wishes: &[Wish<'_>], steps: &[Step], beside: usize, widths: &mut [usize]) {
-        let named = steps.iter().take_while(|step| step.named()).count();
-        let take = self.worth(wishes, steps, named, beside);
-        steps[..take].iter().for_each(|step| widths[step.row()] += 1);
-        if take > named {
-            self.undrafted = 0;
-        } else if named < steps.len() {
-            self.try_again(&steps[named..], widths);
-        }
-    }
-
-    /// Every widening by one token, the most promising first; those that requests named first of
-    /// all. Rows take turns within a level, so that a tight budget is shared.
-    fn find(&mut self, wishes: &[Wish<'_>]) {
-        let mut chances = vec![1.0; wishes.len()];
-        let widest = wishes.iter().map(|wish| wish.width).max().unwrap_or(1);
-        self.found.clear();
-        for i in 0..widest - 1 {
-            let prior = self.all.rate(i, HOPE, 1.0);
-            let rows = wishes.iter().zip(&mut chances).enumerate();
-            for (row, (wish, chance)) in rows.filter(|(_, (wish, _))| wish.width > i + 1) {
-                *chance *= wish.acceptance.rate(i, prior, PRIOR);
-                let level = match (&self.policy, wish.want) {
-                    (WidthPolicy::Adaptive(_), Want::AtMost) => {
-                        ((*chance * LEVELS as f64) as usize).min(LEVELS - 1)
-                    }
-                    _ => LEVELS,
-                };
-                self.found.push(Step { gain: *chance, row: row as u32, level: level as u32 });
-            }
-        }
-        sort(&self.found, &mut self.sorted);
-    }
-
-    /// How many of `steps`, from the first, make the most expected tokens per second. The `named`
-    /// first are not open to judgement.
-    fn worth(&self, wishes: &[Wish<'_>], steps: &[Step], named: usize, beside: usize) -> usize {
-        let WidthPolicy::Adaptive(cost) = &self.policy else { return steps.len() };
-        let mut drafts = vec![false; wishes.len()];
-        let (mut expected, mut drafting, mut draft) = (wishes.len() as f64, 0, 0.0);
-        let (mut best, mut take) = (f64::NEG_INFINITY, named);
-        let verify = cost.verify.rising(beside + wishes.len());
-        let taken = std::iter::once(None).chain(steps.iter().map(Some)).enumerate();
-        for ((taken, step), verify) in taken.zip(verify) {
-            if let Some(step) = step {
-                expected += step.gain;
-                if !std::mem::replace(&mut drafts[step.row()], true) {
-                    drafting += 1;
-                    draft = cost.draft.seconds(drafting);
+    /// Widens the rows whose widths are not open to judgement, in turns, by `left` tokens at most.
+    /// What is left of them.
+    fn grant(&self, wishes: &[Wish<'_>], mut left: usize, widths: &mut [usize]) -> usize {
+        let granted = |wish: &Wish<'_>| match self.policy {
+            WidthPolicy::Fixed => wish.width,
+            WidthPolicy::Adaptive(_) if wish.want == Want::Exactly => wish.width,
+            WidthPolicy::Adaptive(_) => 1,
+        };
+        let widest = wishes.iter().map(granted).max().unwrap_or(1);
+        for width in 1..widest {
+            for (_, out) in wishes.iter().zip(&mut *widths).filter(|(w, _)| granted(w) > width) {
+                if left == 0 {
+                    return 0;
                 }
-            }
-            let rate = expected / (verify + draft).max(f64::MIN_POSITIVE);
-            // Of equals the widest: without a cost, more tokens are more.
-            if taken >= named && rate >= best {
-                (best, take) = (rate, taken);
+                (*out, left) = (width + 1, left - 1);
             }
         }
-        take
+        left
     }
 
-    /// While drafting does not pay, a few of the rows that `steps` could widen draft one token
-    /// now and then: the requests, or the load, may have changed.
-    fn try_again(&mut self, steps: &[Step], widths: &mut [usize]) {
+    /// What `widths`, which were granted, do.
+    fn given(&self, wishes: &[Wish<'_>], widths: &[usize], beside: usize) -> Given {
+        let expected = 0.0;
+        let mut given = Given { expected, tokens: beside, drafting: 0 };
+        for (wish, &width) in wishes.iter().zip(widths) {
+            given.tokens += width;
+            given.drafting += usize::from(width > 1);
+            given.expected += 1.0;
+            let mut chance = 1.0;
+            for i in 0..width - 1 {
+                chance *= wish.acceptance.rate(i, self.all.rate(i, HOPE, 1.0), PRIOR);
+                given.expected += chance;
+            }
+        }
+        given
+    }
+
+    /// While drafting does not pay, a few of the rows that could be wider draft one token now and
+    /// then: the requests, or the load, may have changed.
+    fn try_again(&mut self, widths: &mut [usize]) {
         self.undrafted += 1;
         if self.undrafted < self.pause {
             return;
         }
         (self.undrafted, self.pause) = (0, (self.pause * 2).min(LAST_PAUSE));
-        let mut rows: Vec<usize> = steps.iter().map(Step::row).collect();
+        let first = self.sorted.iter().filter(|step| step.nth == Nth::First);
+        let mut rows: Vec<usize> = first.map(|step| step.row as usize).collect();
         rows.sort_unstable();
-        rows.dedup();
         let count = rows.len().div_ceil(TRIAL_SHARE);
         for i in 0..count {
             widths[rows[(self.trials + i) % rows.len()]] = 2;
@@ -248,20 +232,69 @@ impl Widths {
     }
 }
 
-/// Makes `out` `steps` by descending level, otherwise in order. Counting keeps it linear.
-fn sort(steps: &[Step], out: &mut Vec<Step>) {
-    let mut ends = [0; LEVELS + 1];
-    steps.iter().for_each(|step| ends[step.bin()] += 1);
+/// In the place of a gain: the row may not be so wide.
+const NONE: f32 = -1.0;
+
+/// Every widening by one token that is open to judgement, the most promising first. Rows take
+/// turns within a level, so that a tight budget is shared. Counting keeps it linear.
+fn find(all: &Acceptance, wishes: &[Wish<'_>], gains: &mut Vec<f32>, sorted: &mut Vec<Step>) {
+    let judged = || wishes.iter().enumerate().filter(|(_, wish)| wish.want == Want::AtMost);
+    let widest = judged().map(|(_, wish)| wish.width).max().unwrap_or(1);
+    let priors: Vec<f64> = (0..widest - 1).map(|i| all.rate(i, HOPE, 1.0)).collect();
+    gains.clear();
+    gains.resize(wishes.len() * priors.len(), NONE);
+    let mut ends = [0; (1 << LEVEL_BITS) + 1];
+    for (row, wish) in judged() {
+        let mut chance = 1.0;
+        for (i, &prior) in priors[..wish.width - 1].iter().enumerate() {
+            chance *= wish.acceptance.rate(i, prior, PRIOR);
+            let gain = chance as f32;
+            gains[i * wishes.len() + row] = gain;
+            ends[bin(gain)] += 1;
+        }
+    }
     let mut sum = 0;
     for end in &mut ends {
         (*end, sum) = (sum, sum + *end);
     }
-    out.resize(steps.len(), Step { gain: 0.0, row: 0, level: 0 });
-    for step in steps {
-        let place = &mut ends[step.bin()];
-        out[*place] = *step;
-        *place += 1;
+    sorted.resize(sum, Step { gain: NONE, row: 0, nth: Nth::First });
+    let mut nth = Nth::First;
+    for gains in gains.chunks_exact(wishes.len().max(1)) {
+        for (row, &gain) in (0..).zip(gains).filter(|(_, gain)| **gain != NONE) {
+            let place = &mut ends[bin(gain)];
+            sorted[*place] = Step { gain, row, nth };
+            *place += 1;
+        }
+        nth = Nth::Later;
     }
+}
+
+/// The bin of a chance when the highest level comes first. Numbers between 1 and 2 ascend evenly
+/// with their bits.
+fn bin(chance: f32) -> usize {
+    let below = 2f32.to_bits() - (1.0 + chance).to_bits();
+    (below >> (f32::MANTISSA_DIGITS - 1 - LEVEL_BITS)) as usize
+}
+
+/// How many of `steps`, from the first, make the most expected tokens per second.
+fn worth(cost: &StepCost, given: Given, steps: &[Step]) -> usize {
+    let Given { mut expected, tokens, drafting } = given;
+    let rate = |expected: f64, seconds: f64| expected / seconds.max(f64::MIN_POSITIVE);
+    let (mut verify, mut drafts) = (cost.verify.rising(tokens), cost.draft.rising(drafting));
+    let mut draft = drafts.next();
+    let (mut best, mut take) = (rate(expected, verify.next() + draft), 0);
+    for (taken, step) in (1..).zip(steps) {
+        expected += f64::from(step.gain);
+        if step.nth == Nth::First {
+            draft = drafts.next();
+        }
+        let rate = rate(expected, verify.next() + draft);
+        // Of equals the widest: without a cost, more tokens are more.
+        if rate >= best {
+            (best, take) = (rate, taken);
+        }
+    }
+    take
 }
 
 #[cfg(test)]

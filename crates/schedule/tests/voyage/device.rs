@@ -6,7 +6,8 @@
 
 use schedule::{
     Absorb, Bounds, Early, FinishReason, Limits, Outcome, PlannedRow, Request, RowOutcome,
-    Sampling, Scheduler, SchedulerOptions, Speculation, StepPlan, Stops, Then, WidthPolicy, Work,
+    Sampling, Scheduler, SchedulerOptions, Speculation, StepPlan, Stops, Text, Then, WidthPolicy,
+    Work,
 };
 use std::collections::HashMap;
 
@@ -153,11 +154,11 @@ impl Device {
 
     /// Writes the page table and takes the step's snapshot of it.
     pub(crate) fn launch(&mut self, plan: &StepPlan) -> Vec<Launched> {
-        for write in &plan.table {
+        for write in plan.table.iter() {
             let entries = self.table.entry(write.row).or_default();
             assert!(write.first <= entries.len(), "the page table would have a hole");
             entries.truncate(write.first);
-            entries.extend(&write.pages);
+            entries.extend(write.pages);
         }
         let snapshot = |row: &PlannedRow| {
             let pages = self.table[&row.row.index][..row.pages].to_vec();
@@ -366,8 +367,9 @@ impl Voyage {
 
     pub(crate) fn cancel(&mut self, id: u64) {
         let youngest = self.flying.as_mut().map(|flight| &mut flight.plan);
-        if let Some(outcome) = self.scheduler.end(id, Early::Cancelled, youngest) {
-            self.take(&outcome, None);
+        let mut text = Text::default();
+        if let Some(outcome) = self.scheduler.end(id, Early::Cancelled, youngest, &mut text) {
+            self.take(&outcome, &text, None);
         }
     }
 
@@ -411,19 +413,20 @@ impl Voyage {
         let (ids, works): (Vec<u64>, Vec<Work>) =
             flight.plan.rows.iter().map(|row| (row.id, row.work.clone())).unzip();
         let youngest = self.flying.as_mut().map(|flight| &mut flight.plan);
-        for outcome in self.scheduler.land(flight.plan, &outcomes, youngest, piece) {
+        let mut text = Text::default();
+        for outcome in self.scheduler.land(flight.plan, &outcomes, youngest, piece, &mut text) {
             let planned = outcome.planned.expect("landed rows were planned");
             assert_eq!(ids[planned], outcome.id);
-            self.take(&outcome, Some((&works[planned], &outcomes[planned])));
+            self.take(&outcome, &text, Some((&works[planned], &outcomes[planned])));
         }
     }
 
-    fn take(&mut self, outcome: &Outcome, part: Option<(&Work, &RowOutcome)>) {
+    fn take(&mut self, outcome: &Outcome, text: &Text, part: Option<(&Work, &RowOutcome)>) {
         let got = self.got.get_mut(&outcome.id).expect("an outcome of a submitted request");
         assert_eq!(got.finish, None, "request {} ends twice or goes on", outcome.id);
         got.cached = outcome.cached;
         got.finish = outcome.committed.finish;
-        outcome.committed.text.iter().for_each(|(_, run)| got.text.extend(run));
+        text.runs(outcome.committed.text.clone()).for_each(|(_, run)| got.text.extend(run));
         if let Some((work, row)) = part {
             got.tokens.extend(&row.tokens[..outcome.committed.kept]);
             if matches!(work, Work::Block { .. }) && outcome.committed.taken > 0 {

@@ -26,7 +26,7 @@ fn written(plan: &StepPlan) -> String {
         };
         lines.push(format!("{}: {work}, {} pages{absorb}", row.id, row.pages));
     }
-    for write in &plan.table {
+    for write in plan.table.iter() {
         lines.push(format!("table[{}][{}..] = {:?}", write.row, write.first, write.pages));
     }
     lines.join("\n")
