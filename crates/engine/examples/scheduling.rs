@@ -7,8 +7,8 @@
 //! and release pages as a busy server's do. Submitting is not counted.
 
 use schedule::{
-    Bounds, CostCurve, Limits, Request, RowOutcome, Sampling, Scheduler, SchedulerOptions,
-    Speculation, StepCost, StepPlan, Stops, Then, WidthPolicy, Work,
+    Bounds, CostCurve, Discipline, Limits, Request, RowOutcome, Sampling, Scheduler,
+    SchedulerOptions, Speculation, StepCost, StepPlan, Stops, Then, WidthPolicy, Work,
 };
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ fn scheduler(running: usize, widths: WidthPolicy) -> Scheduler {
         max_waiting: running,
         width: WIDTH,
         widths,
+        discipline: Discipline::Sound,
     })
 }
 

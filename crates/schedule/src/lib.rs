@@ -7,6 +7,7 @@
 mod commit;
 mod cost;
 mod crew;
+mod discipline;
 mod land;
 mod plan;
 mod planner;
@@ -18,6 +19,7 @@ mod width;
 
 pub use commit::{Commit, Committed, Origin};
 pub use cost::{CostCurve, StepCost};
+pub use discipline::Discipline;
 pub use land::Outcome;
 pub use plan::{Absorb, PlannedRow, RowOutcome, StepPlan, TableWrite, Then, Work};
 pub use queue::{Admission, Reject, Shortage};

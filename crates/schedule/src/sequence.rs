@@ -1,6 +1,7 @@
 //! A request's tokens and how far they are: waiting ([`Sequence`]) and running ([`Running`]).
 
 use crate::commit::Commit;
+use crate::discipline::Discipline;
 use crate::plan::{Absorb, Departed, PlannedRow, TableWrite, Then, Work};
 use crate::request::{Bounds, Request, Speculation};
 use crate::width::Acceptance;
@@ -110,12 +111,23 @@ pub(crate) struct Running {
     sent: usize,
     /// Tokens with KV as of the last landed step.
     landed: usize,
-    /// Least and most tokens that each step in flight adds, oldest first.
-    flying: VecDeque<(usize, usize)>,
+    /// Its part in each step in flight, oldest first.
+    flying: VecDeque<Flying>,
+    discipline: Discipline,
     /// Where the drafter context ends, once it has a gap. Such a request cannot draft.
     gap: Option<usize>,
     /// Entries of its row of the page table that steps were told to write.
     written: usize,
+}
+
+/// What a step in flight adds to a request.
+#[derive(Debug)]
+struct Flying {
+    /// Tokens, at least and at most.
+    least: usize,
+    most: usize,
+    /// Tokens with KV after it, at most: their slots were leased when it was planned.
+    reach: usize,
 }
 
 impl Running {
@@ -125,8 +137,8 @@ impl Running {
         sequence: Sequence,
         row: Row,
         lease: Lease,
-        matched: usize,
-        drafter: usize,
+        (matched, drafter): (usize, usize),
+        discipline: Discipline,
     ) -> Running {
         Running {
             known: sequence.tokens.len(),
@@ -138,18 +150,23 @@ impl Running {
             lease,
             course: Course::Stay,
             flying: VecDeque::new(),
+            discipline,
             written: 0,
         }
     }
 
     fn least(&self) -> usize {
-        self.landed + self.flying.iter().map(|(least, _)| least).sum::<usize>()
+        self.landed + self.flying.iter().map(|step| step.least).sum::<usize>()
     }
 
-    /// Most tokens with KV after the steps in flight: their slots are reserved.
-    pub(crate) fn most(&self) -> usize {
-        let most = self.landed + self.flying.iter().map(|(_, most)| most).sum::<usize>();
-        most.min(self.sequence.capacity())
+    /// Most tokens with KV after the steps in flight and one that adds at most `width`. Their slots
+    /// are reserved.
+    pub(crate) fn reach(&self, width: usize) -> usize {
+        let flying = match self.discipline {
+            Discipline::ReserveOneBlock => 0,
+            _ => self.flying.iter().map(|step| step.most).sum(),
+        };
+        (self.landed + flying + width).min(self.sequence.capacity())
     }
 
     /// Known tokens that no step was given yet.
@@ -177,22 +194,27 @@ impl Running {
     /// The widest block that `slots` have room for, whatever the steps in flight add. Once they
     /// hold the whole sequence the device narrows a block itself.
     pub(crate) fn block_within(&self, slots: usize) -> usize {
-        if slots >= self.sequence.capacity() { usize::MAX } else { slots - self.most() }
+        if slots >= self.sequence.capacity() { usize::MAX } else { slots - self.reach(0) }
     }
 
     /// Plans the next `len` known tokens.
     pub(crate) fn plan_chunk(&mut self, len: usize) -> Work {
         let start = self.sent;
         self.sent += len;
-        self.flying.push_back((len, len));
+        self.fly(len, len);
         let then = if self.unsent() == 0 { Then::Choose } else { Then::Continue };
         Work::Chunk { tokens: self.sequence.tokens[start..start + len].to_vec(), start, then }
     }
 
     /// Plans a verify block; its slots are leased.
     pub(crate) fn plan_block(&mut self, width: usize) -> Work {
-        self.flying.push_back((1, width));
+        self.fly(1, width);
         Work::Block { width }
+    }
+
+    fn fly(&mut self, least: usize, most: usize) {
+        let reach = self.reach(most);
+        self.flying.push_back(Flying { least, most, reach });
     }
 
     /// The planned row of `work`, which was planned just now, and what the page table lacks.
@@ -208,7 +230,7 @@ impl Running {
             Some(_) => Absorb::Skip,
         };
         if absorb == Absorb::Skip && self.gap.is_none() {
-            let before = self.flying.back().map_or(0, |(least, _)| *least);
+            let before = self.flying.back().map_or(0, |step| step.least);
             self.gap = Some(self.least() - before);
         }
         if self.written < self.lease.pages().len() {
@@ -216,7 +238,8 @@ impl Running {
             table.push(TableWrite { row: self.row.index, first: self.written, pages });
             self.written = self.lease.pages().len();
         }
-        let pages = self.most().div_ceil(page_size);
+        let reach = self.flying.back().expect("it was planned just now").reach;
+        let pages = reach.div_ceil(page_size);
         assert!(pages <= self.lease.pages().len(), "a step may touch leased pages only");
         PlannedRow {
             id: self.sequence.id,
@@ -232,8 +255,10 @@ impl Running {
 
     /// A step that gave this request `tokens` more tokens with KV has landed.
     pub(crate) fn land(&mut self, tokens: usize) {
-        self.flying.pop_front().expect("a landed step was in flight");
+        let step = self.flying.pop_front().expect("a landed step was in flight");
         self.landed += tokens;
+        let (landed, reach) = (self.landed, step.reach);
+        assert!(landed <= reach, "{landed} tokens have KV, slots were reserved for {reach}");
     }
 
     /// Committed tokens that have KV. What followed a stop was computed but never happened.
