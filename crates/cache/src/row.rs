@@ -39,6 +39,11 @@ impl Rows {
         self.free.push(row.index);
     }
 
+    /// Whether `row` was not given back yet.
+    pub fn holds(&self, row: Row) -> bool {
+        self.generations[row.index] == row.generation
+    }
+
     /// Rows nobody holds.
     pub fn free(&self) -> usize {
         self.free.len()
@@ -60,7 +65,9 @@ mod tests {
         let (a, b) = (rows.take().unwrap(), rows.take().unwrap());
         assert_ne!(a.index, b.index);
         assert!(rows.take().is_none());
+        assert!(rows.holds(a) && rows.holds(b));
         rows.release(a);
+        assert!(!rows.holds(a) && rows.holds(b));
         let again = rows.take().unwrap();
         assert_eq!((again.index, again.generation), (a.index, a.generation + 1));
     }

@@ -6,6 +6,7 @@
 //! done. Launching, recording and waiting never block the host; [`Device::land`] is the one call
 //! that does.
 
+use crate::clock::Clock;
 use crate::record::Recorder;
 use crate::shared::ReadDone;
 use std::fmt;
@@ -285,6 +286,9 @@ pub unsafe trait Device: Clone + Send + Sync + 'static {
     /// The device's identity.
     fn id(&self) -> &DeviceId;
 
+    /// The time of the device and its host.
+    fn clock(&self) -> &Clock;
+
     /// A new buffer's identity, named `label` in checks and traces.
     fn register(&self, label: &'static str, len: usize) -> Buffer;
 
@@ -339,7 +343,7 @@ pub unsafe trait Device: Clone + Send + Sync + 'static {
     /// Why the device runs nothing further, once it does not.
     fn lost(&self) -> Option<DeviceLost>;
 
-    /// Host waits and lane times so far. A simulated device has no times.
+    /// Host waits and lane times so far, by the device's clock.
     fn usage(&self) -> Usage;
 
     /// What writes down the device's lanes, if anything does.

@@ -55,6 +55,7 @@
 //! - [`Mapped`]: a file's bytes, mapped read-only.
 
 mod check;
+mod clock;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -76,6 +77,7 @@ mod threads;
 mod watched;
 
 pub use check::check;
+pub use clock::{Clock, Durations, ManualClock};
 pub use cpu::Cpu;
 pub use device::{
     Access, Buffer, BufferId, Copies, Device, DeviceId, DeviceLost, Element, Forward, Job, LANES,
@@ -94,7 +96,7 @@ pub use memory::{Host, HostDevice, HostMemory};
 pub use order::{Actor, Race, Site};
 pub use record::{Recorder, Trace, Track};
 pub use shared::{ReadDone, Reading, Shared, Writing};
-pub use sim::{Sim, SimEvent, SimOptions};
+pub use sim::{Sim, SimEvent, SimOptions, SimOrder};
 pub use staging::{Filling, Pending, Readback, Staged, Staging};
 pub use threads::{ThreadEvent, Threads};
 pub use watched::{Watched, Watcher};

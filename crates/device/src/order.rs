@@ -11,7 +11,7 @@ use std::ops::Range;
 const ACTORS: usize = LANES + 1;
 
 /// For each actor, how many of its actions come before a point.
-pub(crate) type Clock = [u64; ACTORS];
+pub(crate) type VectorClock = [u64; ACTORS];
 
 /// Races kept of one run; the first ones say what is wrong.
 const MOST_RACES: usize = 100;
@@ -112,7 +112,7 @@ struct Past {
 /// What has happened, and which accesses nothing ordered.
 #[derive(Default)]
 pub(crate) struct Order {
-    clocks: [Clock; ACTORS],
+    clocks: [VectorClock; ACTORS],
     buffers: BTreeMap<BufferId, Past>,
     races: Vec<Race>,
 }
@@ -125,12 +125,12 @@ impl Order {
     }
 
     /// What comes before a point that `actor` has reached: an event, or a launch by the host.
-    pub(crate) fn clock(&self, actor: Actor) -> Clock {
+    pub(crate) fn clock(&self, actor: Actor) -> VectorClock {
         self.clocks[actor.index()]
     }
 
     /// From now on, everything before the point `from` comes before what `actor` does.
-    pub(crate) fn after(&mut self, actor: Actor, from: &Clock) {
+    pub(crate) fn after(&mut self, actor: Actor, from: &VectorClock) {
         for (own, other) in self.clocks[actor.index()].iter_mut().zip(from) {
             *own = (*own).max(*other);
         }

@@ -6,17 +6,18 @@
 //! make room for new ones, whatever came before a lost entry is lost too, and what remains can be
 //! checked by itself.
 
+use crate::clock::Clock;
 use crate::device::{BufferId, LaneId, Reason, Touch};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Writes down one device. Cloning shares the writing.
 #[derive(Clone)]
 pub struct Recorder(Arc<Inner>);
 
 struct Inner {
-    began: Instant,
+    clock: Clock,
     capacity: usize,
     kept: Mutex<Kept>,
 }
@@ -38,7 +39,7 @@ pub enum Track {
     Request(u64),
 }
 
-/// From when to when, since the recorder was made.
+/// From when to when, by the device's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) start: Duration,
@@ -69,13 +70,13 @@ pub(crate) enum Entry {
 impl Recorder {
     /// A recorder that keeps the newest `capacity` entries (an entry is about 100 bytes; a step
     /// of a model makes a few dozen).
-    pub(crate) fn new(capacity: usize) -> Recorder {
-        Recorder(Arc::new(Inner { began: Instant::now(), capacity, kept: Mutex::default() }))
+    pub(crate) fn new(clock: &Clock, capacity: usize) -> Recorder {
+        Recorder(Arc::new(Inner { clock: clock.clone(), capacity, kept: Mutex::default() }))
     }
 
-    /// Time since the recorder was made.
+    /// The device's time.
     pub fn now(&self) -> Duration {
-        self.0.began.elapsed()
+        self.0.clock.now()
     }
 
     /// Something that its owner did since `start`, drawn beside the lanes.
@@ -203,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_newest_entries_are_kept() {
-        let recorder = Recorder::new(3);
+        let recorder = Recorder::new(&Clock::wall(), 3);
         for event in 0..5 {
             recorder.recorded(LaneId::Plan, event);
         }

@@ -4,32 +4,66 @@
 //! Each seed also draws a temper: how much the device runs while the host goes on, and how fast
 //! each lane is. So some seeds leave a lane far behind and others keep all of them close.
 //!
+//! Work may be given durations ([`SimOptions::durations`]). The device then has a clock, and
+//! [`Device::usage`] has times: exact ones, since they follow from the durations and from what
+//! waits for what. Under [`SimOrder::Timed`] the lanes go by that clock instead of the seed, and the
+//! host finds reached what is reached by its own time: a real device, without its noise.
+//!
 //! Jobs never run two at once, on whatever thread the host calls, so a wrong fence makes a race
 //! that is reported and a value that is wrong, never undefined behaviour.
 
+use crate::clock::{Clock, Durations, VirtualTime};
 use crate::device::{
     Access, Buffer, BufferId, Device, DeviceId, DeviceLost, Element, Job, LANES, LaneId, Program,
     Reason, Touch, Usage, panic_message, same_device,
 };
 use crate::graph::Kept;
 use crate::memory::{Host, HostMemory};
-use crate::order::{Actor, Clock, Order, Race};
+use crate::order::{Actor, Order, Race, VectorClock};
 use crate::record::Recorder;
 use crate::shared::ReadDone;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::ThreadId;
+use std::time::Duration;
+
+/// What decides which lane goes on next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum SimOrder {
+    /// The seed: every order that the events allow can happen.
+    #[default]
+    Drawn,
+    /// The clock: what can start earliest goes first, and nothing starts ahead of the host's time
+    /// unless the host waits for it.
+    Timed,
+}
 
 /// What a simulated device is made with.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct SimOptions {
     /// Draws the order of the lanes.
     pub seed: u64,
+    /// Whether it does.
+    pub order: SimOrder,
+    /// How long work takes; no time at all by default.
+    pub durations: Durations,
     /// How its shared buffers remember that they were read.
     pub read_done: ReadDone,
     /// Entries of its recorder; none is kept when 0.
     pub record: usize,
+}
+
+impl Default for SimOptions {
+    fn default() -> SimOptions {
+        SimOptions {
+            seed: 0,
+            order: SimOrder::Drawn,
+            durations: |_, _| Duration::ZERO,
+            read_done: ReadDone::PerLane,
+            record: 0,
+        }
+    }
 }
 
 /// A simulated device.
@@ -42,6 +76,8 @@ struct Inner {
     id: DeviceId,
     read_done: ReadDone,
     recorder: Option<Recorder>,
+    time: Arc<VirtualTime>,
+    clock: Clock,
     state: Mutex<State>,
     /// A job ended.
     idle: Condvar,
@@ -52,13 +88,20 @@ struct Inner {
 pub struct SimEvent {
     device: DeviceId,
     id: u64,
-    /// The lane's clock, once the point was reached.
-    reached: Arc<OnceLock<Clock>>,
+    reached: Arc<OnceLock<Reached>>,
+}
+
+/// A point that a lane has reached.
+struct Reached {
+    /// What comes before it.
+    after: VectorClock,
+    time: Duration,
 }
 
 struct State {
-    queues: [VecDeque<Op>; LANES],
+    queues: Queues,
     order: Order,
+    by: SimOrder,
     buffers: u32,
     events: u64,
     random: Random,
@@ -69,10 +112,24 @@ struct State {
     usage: Usage,
 }
 
+type Queues = [VecDeque<Queued>; LANES];
+
+/// What a lane will do, not before it was told to.
+struct Queued {
+    issued: Duration,
+    op: Op,
+}
+
 enum Op {
     Record(SimEvent),
     Wait(SimEvent),
-    Job { what: &'static str, touches: Vec<Touch>, launched: Clock, launch: u64, job: Job<()> },
+    Job {
+        what: &'static str,
+        touches: Vec<Touch>,
+        launched: VectorClock,
+        launch: u64,
+        job: Job<()>,
+    },
 }
 
 /// What one call of [`Sim::step`] did.
@@ -128,9 +185,12 @@ impl Sim {
     pub fn with(options: SimOptions) -> Sim {
         let mut random = Random(options.seed);
         let temper = Temper::draw(&mut random);
+        let time = Arc::new(VirtualTime::new(options.durations));
+        let clock = Clock::simulated(time.clone());
         let state = State {
             queues: Default::default(),
             order: Order::default(),
+            by: options.order,
             buffers: 0,
             events: 0,
             random,
@@ -142,7 +202,9 @@ impl Sim {
         let inner = Inner {
             id: DeviceId::default(),
             read_done: options.read_done,
-            recorder: (options.record > 0).then(|| Recorder::new(options.record)),
+            recorder: (options.record > 0).then(|| Recorder::new(&clock, options.record)),
+            time,
+            clock,
             state: Mutex::new(state),
             idle: Condvar::new(),
         };
@@ -170,7 +232,7 @@ impl Sim {
 
     /// Runs one operation, or waits until another thread has run one; false when none can run.
     fn advance(&self) -> bool {
-        match self.step() {
+        match self.step(Duration::MAX) {
             Step::Ran => true,
             Step::Stuck => false,
             Step::Busy => {
@@ -185,35 +247,40 @@ impl Sim {
         }
     }
 
-    /// Runs one operation of a lane drawn at random.
-    fn step(&self) -> Step {
+    /// Runs one operation of those that can start by `limit`.
+    fn step(&self, limit: Duration) -> Step {
         let mut state = self.lock();
         if state.running.is_some() {
             return Step::Busy;
         }
-        let Some((lane, op)) = state.draw() else { return Step::Stuck };
-        let (actor, recorder) = (Actor::Lane(lane), self.recorder());
+        let time = &self.inner.time;
+        let Some((lane, start, op)) = state.next(time, limit) else { return Step::Stuck };
+        let (actor, recorder, free) = (Actor::Lane(lane), self.recorder(), time.free(lane));
+        time.begin(lane, start);
         match op {
             Op::Record(event) => {
-                let clock = state.order.clock(actor);
-                event.reached.set(clock).expect("an event is recorded once");
+                let reached = Reached { after: state.order.clock(actor), time: start };
+                let first = event.reached.set(reached).is_ok();
+                assert!(first, "an event is recorded once");
                 recorder.inspect(|recorder| recorder.recorded(lane, event.id));
+                time.end(lane, start);
             }
             Op::Wait(event) => {
-                let clock = event.reached.get().expect("only reached waits are drawn");
-                state.order.after(actor, clock);
-                recorder.inspect(|recorder| recorder.waited(lane, event.id, recorder.now()));
+                let reached = event.reached.get().expect("only reached waits are taken");
+                state.order.after(actor, &reached.after);
+                recorder.inspect(|recorder| recorder.waited(lane, event.id, free));
+                time.end(lane, start);
             }
             Op::Job { what, touches, launched, launch, job } => {
                 state.order.after(actor, &launched);
                 state.order.act(actor, what, &touches);
                 state.running = Some(std::thread::current().id());
                 drop(state);
-                let start = recorder.map(Recorder::now);
+                let size = touches.iter().map(|touch| touch.range.len()).sum();
+                time.work(what, size);
                 let outcome = catch_unwind(AssertUnwindSafe(|| job(&())));
-                if let (Some(recorder), Some(start)) = (recorder, start) {
-                    recorder.ran(lane, what, touches, launch, start);
-                }
+                recorder.inspect(|recorder| recorder.ran(lane, what, touches, launch, start));
+                time.end(lane, start);
                 self.end(lane, what, outcome);
             }
         }
@@ -232,18 +299,24 @@ impl Sim {
         drop(state);
         self.inner.idle.notify_all();
         // Outside the lock: what the jobs own may call the device when it is dropped.
-        drop::<[VecDeque<Op>; LANES]>(dropped);
+        drop::<Queues>(dropped);
     }
 
-    /// The host called: the device may run a little in the meantime, or not.
+    /// The host called: the device may run a little in the meantime, or not; by the clock, as far
+    /// as the host's time.
     fn drift(&self) {
-        let steps = {
+        let (steps, limit) = {
             let mut state = self.lock();
-            let most = state.temper.drift;
-            state.random.below(most + 1)
+            match state.by {
+                SimOrder::Drawn => {
+                    let most = state.temper.drift;
+                    (state.random.below(most + 1), Duration::MAX)
+                }
+                SimOrder::Timed => (u64::MAX, self.inner.time.host()),
+            }
         };
         for _ in 0..steps {
-            if !matches!(self.step(), Step::Ran) {
+            if !matches!(self.step(limit), Step::Ran) {
                 break;
             }
         }
@@ -252,8 +325,8 @@ impl Sim {
     fn queue(&self, lane: LaneId, op: impl FnOnce(&mut State) -> Op) {
         let mut state = self.lock();
         if state.lost.is_none() {
-            let op = op(&mut state);
-            state.queues[lane.index()].push_back(op);
+            let (issued, op) = (self.inner.time.now(), op(&mut state));
+            state.queues[lane.index()].push_back(Queued { issued, op });
         }
         drop(state);
         self.drift();
@@ -269,34 +342,55 @@ impl Sim {
     /// Whether `event` is reached; the host then comes after it.
     fn seen(&self, event: &SimEvent) -> bool {
         same_device(&self.inner.id, &event.device);
-        let Some(clock) = event.reached.get() else { return false };
-        self.lock().order.after(Actor::Host, clock);
+        let Some(reached) = event.reached.get() else { return false };
+        self.lock().order.after(Actor::Host, &reached.after);
+        self.inner.time.host_saw(reached.time);
         true
     }
 }
 
 impl State {
-    /// Takes the next operation of a lane drawn among those that can go on, by their speeds.
-    fn draw(&mut self) -> Option<(LaneId, Op)> {
-        let ready = |lane: LaneId| match self.queues[lane.index()].front() {
-            None => 0,
-            Some(Op::Wait(event)) if event.reached.get().is_none() => 0,
-            Some(_) => self.temper.speed[lane.index()],
-        };
-        let weights = LaneId::ALL.map(ready);
+    /// When each lane can go on with its next operation; `None` while it cannot.
+    fn starts(&self, time: &VirtualTime) -> [Option<Duration>; LANES] {
+        LaneId::ALL.map(|lane| {
+            let Queued { issued, op } = self.queues[lane.index()].front()?;
+            let start = time.free(lane).max(*issued);
+            match op {
+                Op::Wait(event) => Some(start.max(event.reached.get()?.time)),
+                Op::Record(_) | Op::Job { .. } => Some(start),
+            }
+        })
+    }
+
+    /// Takes an operation of those that can start by `limit`, and when it starts.
+    fn next(&mut self, time: &VirtualTime, limit: Duration) -> Option<(LaneId, Duration, Op)> {
+        let starts = self.starts(time);
+        let able = |lane: &LaneId| starts[lane.index()].is_some_and(|start| start <= limit);
+        let lane = match self.by {
+            SimOrder::Drawn => self.draw(able),
+            SimOrder::Timed => {
+                LaneId::ALL.into_iter().filter(able).min_by_key(|lane| starts[lane.index()])
+            }
+        }?;
+        let start = starts[lane.index()].expect("an able lane has a start");
+        self.queues[lane.index()].pop_front().map(|queued| (lane, start, queued.op))
+    }
+
+    /// A lane drawn among the able ones, by their speeds.
+    fn draw(&mut self, able: impl Fn(&LaneId) -> bool) -> Option<LaneId> {
+        let speed = |lane: LaneId| if able(&lane) { self.temper.speed[lane.index()] } else { 0 };
+        let weights = LaneId::ALL.map(speed);
         let total: u64 = weights.iter().sum();
         if total == 0 {
             return None;
         }
         let mut ticket = self.random.below(total);
-        let drawn = LaneId::ALL.into_iter().find(|lane| {
+        LaneId::ALL.into_iter().find(|lane| {
             let weight = weights[lane.index()];
             let found = ticket < weight;
             ticket = ticket.saturating_sub(weight);
             found
-        });
-        let lane = drawn.expect("a ticket lies below the sum of the weights");
-        self.queues[lane.index()].pop_front().map(|op| (lane, op))
+        })
     }
 }
 
@@ -312,6 +406,10 @@ unsafe impl Device for Sim {
 
     fn id(&self) -> &DeviceId {
         &self.inner.id
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.inner.clock
     }
 
     fn register(&self, label: &'static str, len: usize) -> Buffer {
@@ -369,7 +467,8 @@ unsafe impl Device for Sim {
     }
 
     fn land(&self, event: &SimEvent, reason: Reason) -> Result<(), DeviceLost> {
-        let start = self.recorder().map(Recorder::now);
+        let start = self.inner.time.host();
+        self.drift();
         let mut blocked = 0;
         while !self.seen(event) {
             if let Some(lost) = self.lost() {
@@ -382,10 +481,9 @@ unsafe impl Device for Sim {
             let over = ran || self.lost().is_some() || self.seen(event);
             assert!(over, "deadlock: no lane can reach the event");
         }
-        self.lock().usage.waited(reason, blocked, std::time::Duration::ZERO);
-        if let (Some(recorder), Some(start)) = (self.recorder(), start) {
-            recorder.host_waited(event.id, reason, start);
-        }
+        let waited = self.inner.time.host() - start;
+        self.lock().usage.waited(reason, blocked, waited);
+        self.recorder().inspect(|recorder| recorder.host_waited(event.id, reason, start));
         Ok(())
     }
 
@@ -394,7 +492,7 @@ unsafe impl Device for Sim {
     }
 
     fn usage(&self) -> Usage {
-        self.lock().usage
+        Usage { busy: self.inner.time.busy(), ..self.lock().usage }
     }
 
     fn recorder(&self) -> Option<&Recorder> {

@@ -4,6 +4,7 @@
 //! ended. Everything else it calls takes a short lock at most: a queue's (to append) or the
 //! events' (to look).
 
+use crate::clock::Clock;
 use crate::device::{
     Access, Buffer, BufferId, Device, DeviceId, DeviceLost, Element, Job, LANES, LaneId, Program,
     Reason, Touch, Usage, panic_message, same_device,
@@ -49,6 +50,7 @@ struct State {
     lost: OnceLock<DeviceLost>,
     /// Nanoseconds inside jobs, by lane.
     busy: [AtomicU64; LANES],
+    clock: Clock,
     recorder: Option<Recorder>,
 }
 
@@ -77,22 +79,29 @@ enum Op {
 impl Threads {
     /// A device with its four lanes.
     pub fn new() -> Threads {
-        Threads::start(None)
+        Threads::start(0, Clock::wall())
     }
 
     /// A device that keeps the newest `capacity` entries of what its lanes and host do.
     pub fn recording(capacity: usize) -> Threads {
-        Threads::start(Some(Recorder::new(capacity)))
+        Threads::start(capacity, Clock::wall())
     }
 
-    fn start(recorder: Option<Recorder>) -> Threads {
+    /// A device that is measured by `clock`, but for what lanes and waits take.
+    pub fn timed_by(clock: Clock) -> Threads {
+        Threads::start(0, clock)
+    }
+
+    /// No recorder is kept for a capacity of 0.
+    fn start(capacity: usize, clock: Clock) -> Threads {
         let state = Arc::new(State {
             id: DeviceId::default(),
             reached: Mutex::default(),
             changed: Condvar::new(),
             lost: OnceLock::new(),
             busy: Default::default(),
-            recorder,
+            recorder: (capacity > 0).then(|| Recorder::new(&clock, capacity)),
+            clock,
         });
         let mut threads = Vec::new();
         let queues = LaneId::ALL.map(|lane| {
@@ -234,6 +243,10 @@ unsafe impl Device for Threads {
 
     fn id(&self) -> &DeviceId {
         &self.inner.state.id
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.inner.state.clock
     }
 
     fn register(&self, label: &'static str, len: usize) -> Buffer {

@@ -2,6 +2,7 @@
 //! every wait of the host with its place in the source. It sees no memory and changes no order, but
 //! it may hold a lane back, which is how a test stops the device while the host plans.
 
+use crate::clock::Clock;
 use crate::device::{
     Buffer, Device, DeviceId, DeviceLost, Element, Job, LaneId, Memory, Program, Reason, Touch,
     Usage,
@@ -55,6 +56,10 @@ unsafe impl<D: Device> Device for Watched<D> {
 
     fn id(&self) -> &DeviceId {
         self.device.id()
+    }
+
+    fn clock(&self) -> &Clock {
+        self.device.clock()
     }
 
     fn register(&self, label: &'static str, len: usize) -> Buffer {

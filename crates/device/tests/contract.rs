@@ -424,7 +424,7 @@ fn graphs_demand_what_they_bake_in<D: HostDevice>(device: impl Fn() -> D) {
 }
 
 #[test]
-fn the_simulation_has_no_times() {
+fn simulated_work_takes_no_time_unless_it_is_given_some() {
     let sim = Sim::new(1);
     let lanes = Lanes::new(&sim);
     lanes.plan.launch("job", (), |()| ());

@@ -7,7 +7,7 @@ mod promises;
 #[path = "kit/steps.rs"]
 mod steps;
 
-use device::{ReadDone, Sim, SimOptions, Threads};
+use device::{HostDevice, ReadDone, Sim, SimOptions, Threads};
 use host::HostKit;
 use std::time::Duration;
 
@@ -37,12 +37,17 @@ on_both! {
     two_hosts_share_a_device
 }
 
+fn open<D: HostDevice>(device: D) -> (D, HostKit<D>) {
+    let kit = HostKit::new(&device);
+    (device, kit)
+}
+
 fn threads_open() -> (Threads, HostKit<Threads>) {
-    (Threads::new(), HostKit::new())
+    open(Threads::new())
 }
 
 fn under_seeds(promise: impl Fn(promises::Open<'_, HostKit<Sim>>)) {
-    (0..3).for_each(|seed| promise(&|| (Sim::new(seed), HostKit::new())));
+    (0..3).for_each(|seed| promise(&|| open(Sim::new(seed))));
 }
 
 #[test]
@@ -53,7 +58,7 @@ fn steps_on_threads() {
 #[test]
 fn steps_in_the_simulation() {
     for seed in 0..20 {
-        promises::steps_under_random_delays(&|| (Sim::new(seed), HostKit::new()), 20);
+        promises::steps_under_random_delays(&|| open(Sim::new(seed)), 20);
     }
 }
 
@@ -63,7 +68,7 @@ fn broken_fences_give_wrong_values() {
     for read_done in [ReadDone::PerLane, ReadDone::OneSlot, ReadDone::Missing] {
         let wrong = |seed| {
             let sim = Sim::with(SimOptions { seed, read_done, ..SimOptions::default() });
-            promises::late_readers(&sim, &HostKit::new(), 8, [Duration::ZERO; 4]) > 0
+            promises::late_readers(&sim, &HostKit::new(&sim), 8, [Duration::ZERO; 4]) > 0
         };
         let seeds = (0..200).filter(|seed| wrong(*seed)).count();
         assert_eq!(seeds > 0, read_done != ReadDone::PerLane, "{read_done:?}: {seeds} of 200");

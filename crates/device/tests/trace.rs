@@ -44,7 +44,8 @@ fn recorder<D: HostDevice>(device: &D) -> &Recorder {
 fn the_checker_agrees_with_the_simulation() {
     for seed in 0..200 {
         for read_done in [ReadDone::PerLane, ReadDone::OneSlot, ReadDone::Missing] {
-            let sim = Sim::with(SimOptions { seed, read_done, record: 10_000 });
+            let sim =
+                Sim::with(SimOptions { seed, read_done, record: 10_000, ..SimOptions::default() });
             run(&sim);
             sim.drain();
             let races = check(&recorder(&sim).trace());

@@ -4,20 +4,23 @@
 use crate::counters::StepTimes;
 use crate::draft::{DraftRow, Drafter};
 use crate::target::Target;
+use device::Clock;
 use kernels::accept::accept;
 use kernels::choose::{Draw, LogProbs};
 use model::pass::{Pass, slot};
 use schedule::{Absorb, PlannedRow, RowOutcome, Then, Work};
-use std::time::Instant;
 
 /// What the forward lane owns alone.
 pub(crate) struct Forward {
     target: Box<dyn Target>,
     drafter: Box<dyn Drafter>,
     page_size: usize,
+    clock: Clock,
     pass: Pass,
     /// Features of the rows to absorb, `[rows, taps · hidden]`.
     features: Vec<f32>,
+    /// An [`Entry`] a planned row of the last step.
+    results: Vec<u32>,
 }
 
 /// The device's buffers as a step sees them.
@@ -28,8 +31,6 @@ pub(crate) struct StepMemory<'j> {
     pub(crate) lengths: &'j mut [u32],
     /// The token chosen but not yet computed, by place in the row table.
     pub(crate) anchors: &'j mut [u32],
-    /// An [`Entry`] a planned row.
-    pub(crate) results: &'j mut [u32],
     /// Elements of an entry.
     pub(crate) stride: usize,
 }
@@ -88,31 +89,40 @@ impl Forward {
         target: Box<dyn Target>,
         drafter: Box<dyn Drafter>,
         page_size: usize,
+        clock: Clock,
     ) -> Forward {
-        Forward { target, drafter, page_size, pass: Pass::default(), features: Vec::new() }
+        let (pass, features, results) = (Pass::default(), Vec::new(), Vec::new());
+        Forward { target, drafter, page_size, clock, pass, features, results }
     }
 
     /// Runs the step `planned`.
     pub(crate) fn run(&mut self, planned: &[PlannedRow], mut memory: StepMemory<'_>) -> Aside {
         let mut times = StepTimes::default();
-        let start = Instant::now();
+        let start = self.clock.now();
         let drafts = self.draft(planned, &memory);
-        times.draft = start.elapsed();
+        let drafted = self.clock.now();
+        times.draft = drafted - start;
 
-        let start = Instant::now();
         let blocks = self.build(planned, drafts, &memory);
         if self.pass.rows() > 0 {
             self.target.forward(&self.pass, self.drafter.taps());
+            self.clock.work("verify", self.pass.rows());
         }
         let chosen = self.choose(&blocks);
         let (outcomes, logprobs) = self.accept(&blocks, &chosen);
-        publish(&blocks, &outcomes, &mut memory);
-        times.verify = start.elapsed();
+        self.results.resize(blocks.len() * memory.stride, 0);
+        publish(&blocks, &outcomes, &mut memory, &mut self.results);
+        let verified = self.clock.now();
+        times.verify = verified - drafted;
 
-        let start = Instant::now();
         self.absorb(&blocks, &outcomes);
-        times.absorb = start.elapsed();
+        times.absorb = self.clock.now() - verified;
         Aside { logprobs, times }
+    }
+
+    /// What the last step found: an [`Entry`] a planned row.
+    pub(crate) fn results(&self) -> &[u32] {
+        &self.results
     }
 
     /// Proposals of every planned row (none for chunks).
@@ -135,6 +145,7 @@ impl Forward {
         }
         let mut proposals = vec![Vec::new(); wanting.len()];
         self.drafter.propose(&wanting, &mut proposals);
+        self.clock.work("draft", wanting.len());
         for (place, proposal) in places.into_iter().zip(proposals) {
             drafts[place] = proposal;
         }
@@ -237,6 +248,7 @@ impl Forward {
         }
         if width > 0 && !positions.is_empty() {
             self.drafter.absorb(&self.features, &positions, &slots);
+            self.clock.work("absorb", positions.len());
         }
     }
 }
@@ -252,8 +264,13 @@ impl Block<'_> {
 }
 
 /// Writes lengths and anchors for the next step, and results for the host.
-fn publish(blocks: &[Block<'_>], outcomes: &[RowOutcome], memory: &mut StepMemory<'_>) {
-    let entries = memory.results.chunks_exact_mut(memory.stride);
+fn publish(
+    blocks: &[Block<'_>],
+    outcomes: &[RowOutcome],
+    memory: &mut StepMemory<'_>,
+    results: &mut [u32],
+) {
+    let entries = results.chunks_exact_mut(memory.stride);
     for ((block, outcome), entry) in blocks.iter().zip(outcomes).zip(entries) {
         let place = block.row.row.index;
         memory.lengths[place] = (block.context + block.kept(outcome)) as u32;

@@ -10,7 +10,6 @@
 //! Two faces: [`Engine`] for programs that take its turns themselves, and [`Service`], an engine on
 //! a thread of its own, for programs that submit from many threads and must outlive its failure.
 
-mod clock;
 mod collect;
 mod counters;
 pub mod draft;
@@ -24,21 +23,20 @@ mod step;
 mod target;
 mod turn;
 
-pub use clock::{Clock, ManualClock};
 pub use collect::{Collector, Output, RunError};
 pub use counters::{Counters, StepTimes};
 pub use memory::{EngineOptions, KvPages};
 pub use output::{Finished, Segment, Stats, TokenOut, Update};
 pub use pair::{Pair, PairOptions};
 pub use schedule::{
-    FinishReason, Limits, Reject, Request, RequestError, Sampling, Speculation, StepCost, Stops,
-    Tally, WidthPolicy,
+    Discipline, FinishReason, Limits, Reject, Request, RequestError, Sampling, Speculation,
+    StepCost, Stops, Tally, WidthPolicy,
 };
 pub use service::{Event, Handle, Service, Stream, SubmitError, Ticket};
 pub use target::{Target, Vocabulary};
 
 pub use device::Fence;
-use device::{DeviceLost, HostDevice, Threads, Usage};
+use device::{Clock, DeviceLost, HostDevice, Threads, Usage};
 use draft::{DflashDrafter, Drafter, NoDrafter};
 use forward::Forward;
 use memory::Geometry;
@@ -188,13 +186,14 @@ impl<D: HostDevice> Engine<D> {
             max_waiting: options.max_waiting,
             width,
             widths: options.widths,
+            discipline: options.discipline,
         });
         let sizes = Sizes {
             rows: scheduler.rows().1,
             pages_each: pages.min(context.div_ceil(page_size)),
             width: block,
         };
-        let forward = Forward::new(target, drafter, page_size);
+        let forward = Forward::new(target, drafter, page_size, device.clock().clone());
         Engine {
             scheduler,
             pipeline: Pipeline::new(device, forward, &sizes, options.fence),
@@ -204,7 +203,7 @@ impl<D: HostDevice> Engine<D> {
             vocabulary,
             info,
             counters: Counters::default(),
-            clock: options.clock,
+            clock: device.clock().clone(),
             ids: RequestIds::default(),
         }
     }
@@ -261,7 +260,7 @@ impl<D: HostDevice> Engine<D> {
         Ok(id)
     }
 
-    /// Queues a request under an id from `ids`, submitted at `submitted` by the engine's clock.
+    /// Queues a request under an id from `ids`, submitted at `submitted` by the device's clock.
     fn submit_as(
         &mut self,
         id: RequestId,
@@ -270,7 +269,7 @@ impl<D: HostDevice> Engine<D> {
     ) -> Result<(), Reject> {
         let (prompt_tokens, timeout) = (request.prompt.len(), request.limits.timeout);
         self.scheduler.submit(id.0, request)?;
-        self.requests.add(id, prompt_tokens, submitted, timeout, self.now());
+        self.requests.add(id, prompt_tokens, submitted, timeout);
         Ok(())
     }
 

@@ -1,8 +1,8 @@
 //! How much KV memory an engine takes, fixed when it starts.
 
-use crate::{Clock, Pair};
+use crate::Pair;
 use device::Fence;
-use schedule::WidthPolicy;
+use schedule::{Discipline, WidthPolicy};
 
 /// Bytes of KV memory taken at most when nobody says how much.
 const DEFAULT_KV_BYTES: usize = 4 << 30;
@@ -29,8 +29,9 @@ pub struct EngineOptions {
     /// How a step is ordered after the one before it; anything but [`Fence::Fine`] is there to be
     /// measured against it.
     pub fence: Fence,
-    /// Where deadlines and the times of [`crate::Stats`] are read.
-    pub clock: Clock,
+    /// How memory is held for steps in flight; anything but [`Discipline::Sound`] is broken, to show
+    /// that tests notice.
+    pub discipline: Discipline,
 }
 
 impl Default for EngineOptions {
@@ -44,7 +45,7 @@ impl Default for EngineOptions {
             width: 5,
             widths: WidthPolicy::Fixed,
             fence: Fence::Fine,
-            clock: Clock::default(),
+            discipline: Discipline::Sound,
         }
     }
 }

@@ -20,13 +20,11 @@ pub(crate) struct Requests {
 
 /// A request that has not ended.
 struct Open {
-    /// Times are the engine's clock's.
+    /// Times are the device's clock's.
     submitted: Duration,
     deadline: Option<Duration>,
     /// When a step was first given some of it.
     started: Option<Duration>,
-    /// The recorder's time at submission.
-    traced: Option<Duration>,
     stats: Stats,
     text: Detokenizer,
 }
@@ -47,14 +45,13 @@ impl Requests {
         prompt_tokens: usize,
         submitted: Duration,
         timeout: Option<Duration>,
-        traced: Option<Duration>,
     ) {
         // A time that no clock reaches is none.
         let deadline = timeout.and_then(|timeout| submitted.checked_add(timeout));
         let stats = Stats { prompt_tokens, ..Stats::default() };
         let text = Detokenizer::default();
         self.deadlines.extend(deadline.map(|deadline| (deadline, id)));
-        self.by_id.insert(id, Open { submitted, deadline, started: None, traced, stats, text });
+        self.by_id.insert(id, Open { submitted, deadline, started: None, stats, text });
     }
 
     /// Those whose time is up at `now`.
@@ -129,7 +126,7 @@ impl<D: HostDevice> Engine<D> {
 
     fn close(&mut self, id: RequestId, reason: FinishReason, now: Duration) -> Finished {
         let open = self.requests.remove(id);
-        self.span(Track::Request(id.0), "request", open.traced);
+        self.span(Track::Request(id.0), "request", open.submitted);
         let stats = Stats {
             queued: open.started.unwrap_or(now) - open.submitted,
             total: now - open.submitted,

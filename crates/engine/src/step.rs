@@ -105,7 +105,9 @@ impl<D: HostDevice> Pipeline<D> {
         self.write_table(&plan);
         self.snapshot(&plan.rows, slot);
         let aside = self.run(plan.rows.clone(), slot);
-        let results = self.read_back(plan.rows.len() * self.stride);
+        let words = plan.rows.len() * self.stride;
+        self.hand_over(words);
+        let results = self.read_back(words);
         self.fence.launched(self.lanes.forward.record());
         InFlight { plan, results, aside, stride: self.stride }
     }
@@ -160,22 +162,30 @@ impl<D: HostDevice> Pipeline<D> {
         let reading = self.snapshots[slot].read(lane);
         let mut lengths = self.lengths.write(lane);
         let mut anchors = self.anchors.write(lane);
-        let mut results = self.results.write(lane);
         let (total, stride) = (rows.iter().map(|row| row.pages).sum(), self.stride);
-        let arguments = (
-            self.forward.on(),
-            reading.range(0..total),
-            lengths.view(),
-            anchors.view(),
-            results.range(0..rows.len() * stride),
-        );
+        let arguments =
+            (self.forward.on(), reading.range(0..total), lengths.view(), anchors.view());
         let (send, aside) = channel();
-        lane.launch("step", arguments, move |(forward, pages, lengths, anchors, results)| {
-            let memory = StepMemory { pages, lengths, anchors, results, stride };
+        lane.launch("step", arguments, move |(forward, pages, lengths, anchors)| {
+            let memory = StepMemory { pages, lengths, anchors, stride };
             // Nobody listens any more when the engine is being dropped.
             let _ = send.send(forward.run(&rows, memory));
         });
         aside
+    }
+
+    /// `Forward`: the results, to where the copies lane reads them. A job of its own, so that what
+    /// waits for the copy of the step before is not the step: that copy ends while the step runs.
+    fn hand_over(&mut self, len: usize) {
+        let lane = &self.lanes.forward;
+        let mut results = self.results.write(lane);
+        lane.launch(
+            "hand over",
+            (self.forward.on(), results.range(0..len)),
+            |(forward, results)| {
+                results.copy_from_slice(forward.results());
+            },
+        );
     }
 
     /// `Copies`: the results, to the host.

@@ -4,7 +4,7 @@ use crate::open::Part;
 use crate::output::Update;
 use crate::step::{InFlight, Landed};
 use crate::{Engine, EngineLost};
-use device::{HostDevice, Recorder, Track};
+use device::{HostDevice, Track};
 use schedule::{Text, Work};
 use std::time::Duration;
 
@@ -18,10 +18,13 @@ impl<D: HostDevice> Engine<D> {
     pub fn turn(&mut self) -> Result<Vec<Update>, EngineLost> {
         self.expire();
         self.pipeline.before_plan()?;
-        let (start, began) = (self.now(), self.clock.now());
-        let planned = self.scheduler.plan().inspect(|plan| self.requests.started(plan, began));
+        let start = self.clock.now();
+        let planned = self.scheduler.plan().inspect(|plan| {
+            self.requests.started(plan, start);
+            self.clock.work("plan", plan.rows.len());
+        });
         let launched = planned.map(|plan| self.pipeline.launch(plan));
-        self.counters.planning += self.clock.now() - began;
+        self.counters.planning += self.clock.now() - start;
         self.span(Track::Host, "plan and launch", start);
         let before = std::mem::replace(&mut self.in_flight, launched);
         let mut updates = std::mem::take(&mut self.ready);
@@ -37,7 +40,7 @@ impl<D: HostDevice> Engine<D> {
     /// Waits for a step, the only wait of the host, and commits what it found.
     fn land(&mut self, step: InFlight<D>) -> Result<Vec<Update>, EngineLost> {
         let Landed { plan, outcomes, aside } = step.land()?;
-        let (start, now) = (self.now(), self.clock.now());
+        let now = self.clock.now();
         self.counters.steps += 1;
         self.counters.rows += plan.rows.len() as u64;
         self.counters.tokens += plan.tokens() as u64;
@@ -61,20 +64,14 @@ impl<D: HostDevice> Engine<D> {
             };
             updates.push(self.update(outcome, &text, Some(part), now));
         }
+        self.clock.work("commit", outcomes.len());
         self.counters.committing += self.clock.now() - now;
-        self.span(Track::Host, "commit", start);
+        self.span(Track::Host, "commit", now);
         Ok(updates)
     }
 
-    /// The recorder's time, when the device has one.
-    pub(crate) fn now(&self) -> Option<Duration> {
-        self.device().recorder().map(Recorder::now)
-    }
-
     /// Shows in a trace what was done since `start`.
-    pub(crate) fn span(&self, track: Track, what: &'static str, start: Option<Duration>) {
-        if let (Some(recorder), Some(start)) = (self.device().recorder(), start) {
-            recorder.span(track, what, start);
-        }
+    pub(crate) fn span(&self, track: Track, what: &'static str, start: Duration) {
+        self.device().recorder().inspect(|recorder| recorder.span(track, what, start));
     }
 }

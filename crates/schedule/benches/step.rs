@@ -10,8 +10,8 @@
 use criterion::measurement::{Measurement, WallTime};
 use criterion::{BenchmarkId, Criterion};
 use schedule::{
-    Bounds, CostCurve, Limits, Request, RowOutcome, Sampling, Scheduler, SchedulerOptions,
-    Speculation, StepCost, StepPlan, Stops, Text, Then, WidthPolicy, Work,
+    Bounds, CostCurve, Discipline, Limits, Request, RowOutcome, Sampling, Scheduler,
+    SchedulerOptions, Speculation, StepCost, StepPlan, Stops, Text, Then, WidthPolicy, Work,
 };
 use std::hint::black_box;
 use std::time::Duration;
@@ -83,6 +83,7 @@ impl Server<'_> {
             max_waiting: running,
             width: load.max_width,
             widths: load.widths.clone(),
+            discipline: Discipline::Sound,
         });
         let text = Text::default();
         Server { load, running, scheduler, flying: None, submitted: 0, text, dice: Dice(1) }

@@ -37,6 +37,8 @@ impl Scheduler {
         assert_eq!(landed.rows.len(), outcomes.len(), "one outcome a planned row");
         let mut result = Vec::with_capacity(outcomes.len());
         for (planned, (row, outcome)) in landed.rows.iter().zip(outcomes).enumerate() {
+            let held = self.rows.holds(row.row);
+            assert!(held, "row {} was given back while a step mentioned it", row.row.index);
             // A request that departed in the meantime has no place here any more, and its row
             // may already have another generation: what the step found for it is dropped.
             let Some(running) = self.crew.holder_mut(row.row) else { continue };

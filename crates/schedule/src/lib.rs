@@ -7,6 +7,7 @@
 mod commit;
 mod cost;
 mod crew;
+mod discipline;
 mod land;
 mod plan;
 mod planner;
@@ -19,6 +20,7 @@ mod width;
 
 pub use commit::{Commit, Committed};
 pub use cost::{CostCurve, StepCost};
+pub use discipline::Discipline;
 pub use land::Outcome;
 pub use plan::{Absorb, PlannedRow, RowOutcome, StepPlan, TableWrite, TableWrites, Then, Work};
 pub use queue::{Admission, Reject, Shortage};

@@ -109,7 +109,8 @@ impl Scheduler {
         self.tally.admitted_tokens += known as u64;
         self.tally.cached_tokens += matched as u64;
         let drafter = found.with_drafter * page_size;
-        let running = Running::new(sequence, row, lease, matched, drafter);
+        let discipline = self.options.discipline;
+        let running = Running::new(sequence, row, lease, (matched, drafter), discipline);
         *ahead += self.next_pages(&running);
         self.crew.push(running);
         Admission::Admit
@@ -119,7 +120,7 @@ impl Scheduler {
     fn next_pages(&self, running: &Running) -> usize {
         let sequence = &running.sequence;
         let width = sequence.width(&self.options.bounds, self.options.width);
-        let slots = (running.most() + width).min(sequence.capacity());
+        let slots = running.reach(width);
         slots.div_ceil(self.options.page_size).saturating_sub(running.lease.pages().len())
     }
 
@@ -175,7 +176,7 @@ impl Scheduler {
             let pages = running.lease.pages().len() + self.cache.available();
             let width = width.min(running.block_within(pages * page_size));
             if width > 0 {
-                let slots = (running.most() + width).min(running.sequence.capacity());
+                let slots = running.reach(width);
                 self.cache.grow(&mut running.lease, slots).expect("the pages were counted");
                 return Some(width);
             }
@@ -234,8 +235,8 @@ fn wish<'a>(running: &'a Running, options: &SchedulerOptions) -> Wish<'a> {
 #[cfg(test)]
 mod tests {
     use crate::{
-        Bounds, Limits, Request, RowOutcome, Sampling, Scheduler, SchedulerOptions, Speculation,
-        Stops, Text, WidthPolicy, Work,
+        Bounds, Discipline, Limits, Request, RowOutcome, Sampling, Scheduler, SchedulerOptions,
+        Speculation, Stops, Text, WidthPolicy, Work,
     };
     use std::collections::HashMap;
 
@@ -248,6 +249,7 @@ mod tests {
             max_waiting: 100,
             width: 8,
             widths: WidthPolicy::Fixed,
+            discipline: Discipline::Sound,
         }
     }
 

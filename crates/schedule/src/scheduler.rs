@@ -9,6 +9,7 @@
 //! [`Scheduler::land`] or [`Scheduler::end`].
 
 use crate::crew::Crew;
+use crate::discipline::Discipline;
 use crate::land::Outcome;
 use crate::plan::StepPlan;
 use crate::planner::Able;
@@ -37,6 +38,8 @@ pub struct SchedulerOptions {
     pub width: usize,
     /// How widths are chosen.
     pub widths: WidthPolicy,
+    /// How memory is held for steps in flight.
+    pub discipline: Discipline,
 }
 
 /// What the scheduler did so far.
@@ -253,7 +256,8 @@ impl Scheduler {
     pub(crate) fn depart(&mut self, place: Place, youngest: Option<&mut StepPlan>) {
         let running = self.leave(place);
         self.places.remove(&running.sequence.id);
-        if running.in_flight() {
+        let hold = running.in_flight() && self.options.discipline != Discipline::GiveBackEarly;
+        if hold {
             let coming = self.cache.reclaimable(&running.lease);
             self.coming += coming;
             let youngest = youngest.expect("a step in flight mentions the request");

@@ -1,6 +1,7 @@
 //! A request's tokens and how far they are: waiting ([`Sequence`]) and running ([`Running`]).
 
 use crate::commit::Commit;
+use crate::discipline::Discipline;
 use crate::plan::{Absorb, Departed, PlannedRow, TableWrites, Then, Work};
 use crate::request::{Bounds, Request, Speculation};
 use crate::width::Acceptance;
@@ -114,6 +115,9 @@ pub(crate) struct Running {
     /// Tokens with KV after these steps, at least and at most.
     least: usize,
     most: usize,
+    /// Slots that its steps were told they may write.
+    reserved: usize,
+    discipline: Discipline,
     /// Where the drafter context ends, once it has a gap. Such a request cannot draft.
     gap: Option<usize>,
     /// Entries of its row of the page table that steps were told to write.
@@ -127,8 +131,8 @@ impl Running {
         sequence: Sequence,
         row: Row,
         lease: Lease,
-        matched: usize,
-        drafter: usize,
+        (matched, drafter): (usize, usize),
+        discipline: Discipline,
     ) -> Running {
         Running {
             known: sequence.tokens.len(),
@@ -142,13 +146,20 @@ impl Running {
             lease,
             course: Course::Stay,
             flying: 0,
+            reserved: 0,
+            discipline,
             written: 0,
         }
     }
 
-    /// Most tokens with KV after the steps in flight: their slots are reserved.
-    pub(crate) fn most(&self) -> usize {
-        self.most.min(self.sequence.capacity())
+    /// Most tokens with KV after the steps in flight and one that adds at most `width`. Their slots
+    /// are reserved.
+    pub(crate) fn reach(&self, width: usize) -> usize {
+        let before = match self.discipline {
+            Discipline::ReserveOneBlock => self.landed,
+            Discipline::Sound | Discipline::GiveBackEarly => self.most,
+        };
+        (before + width).min(self.sequence.capacity())
     }
 
     /// Known tokens that no step was given yet.
@@ -176,7 +187,7 @@ impl Running {
     /// The widest block that `slots` have room for, whatever the steps in flight add. Once they
     /// hold the whole sequence the device narrows a block itself.
     pub(crate) fn block_within(&self, slots: usize) -> usize {
-        if slots >= self.sequence.capacity() { usize::MAX } else { slots - self.most() }
+        if slots >= self.sequence.capacity() { usize::MAX } else { slots - self.reach(0) }
     }
 
     /// The next `len` known tokens.
@@ -202,6 +213,8 @@ impl Running {
         if absorb == Absorb::Skip && self.gap.is_none() {
             self.gap = Some(self.least);
         }
+        let reach = self.reach(work.tokens());
+        self.reserved = self.reserved.max(reach);
         self.flying += 1;
         self.least += work.least();
         self.most += work.tokens();
@@ -209,7 +222,7 @@ impl Running {
             table.push(self.row.index, self.written, &self.lease.pages()[self.written..]);
             self.written = self.lease.pages().len();
         }
-        let pages = self.most().div_ceil(page_size);
+        let pages = reach.div_ceil(page_size);
         assert!(pages <= self.lease.pages().len(), "a step may touch leased pages only");
         PlannedRow {
             id: self.sequence.id,
@@ -229,6 +242,8 @@ impl Running {
         self.landed += tokens;
         self.least = self.least - work.least() + tokens;
         self.most = self.most - work.tokens() + tokens;
+        let (landed, reserved) = (self.landed, self.reserved);
+        assert!(landed <= reserved, "{landed} tokens have KV, {reserved} slots were reserved");
     }
 
     /// Committed tokens that have KV. What followed a stop was computed but never happened.

@@ -3,8 +3,8 @@
 
 use allocation_counter::{AllocationInfo, measure};
 use schedule::{
-    Bounds, CostCurve, Limits, Request, RowOutcome, Sampling, Scheduler, SchedulerOptions,
-    Speculation, StepCost, StepPlan, Stops, Text, Then, WidthPolicy, Work,
+    Bounds, CostCurve, Discipline, Limits, Request, RowOutcome, Sampling, Scheduler,
+    SchedulerOptions, Speculation, StepCost, StepPlan, Stops, Text, Then, WidthPolicy, Work,
 };
 
 const WIDTH: usize = 8;
@@ -29,6 +29,7 @@ fn scheduler(running: usize) -> Scheduler {
         max_waiting: running,
         width: WIDTH,
         widths: WidthPolicy::Adaptive(cost),
+        discipline: Discipline::Sound,
     })
 }
 

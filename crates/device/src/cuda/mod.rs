@@ -58,6 +58,7 @@ pub use memory::{CudaMemory, CudaSlice, CudaSliceMut, OnCard};
 pub use module::{Kernel, Module, Number, Parameter, Parameters, Reads, Words, Writes};
 pub use queue::{Grid, Queue};
 
+use crate::clock::Clock;
 use crate::device::{
     Buffer, BufferId, Device, DeviceId, DeviceLost, Element, Job, LANES, LaneId, Program, Reason,
     Touch, Usage, panic_message, same_device,
@@ -117,6 +118,7 @@ impl Default for CudaOptions {
 /// Fields are dropped from first to last: the context outlives what lies in it.
 struct Inner {
     id: DeviceId,
+    clock: Clock,
     queues: [Queue; LANES],
     /// Fills new buffers.
     setup: Stream,
@@ -200,6 +202,7 @@ impl Cuda {
             queues,
             setup: Stream::new(Priority::Lowest).map_err(&making)?,
             id,
+            clock: Clock::wall(),
             turns: Turns::new(),
             pool: Mutex::default(),
             retired: Mutex::default(),
@@ -390,6 +393,10 @@ unsafe impl Device for Cuda {
 
     fn id(&self) -> &DeviceId {
         &self.inner.id
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.inner.clock
     }
 
     fn register(&self, _: &'static str, len: usize) -> Buffer {

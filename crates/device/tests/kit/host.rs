@@ -1,22 +1,25 @@
 //! The operations of the tests where jobs are closures on the host.
 
 use crate::steps::Kit;
-use device::HostDevice;
+use device::{Clock, HostDevice};
 use std::marker::PhantomData;
 use std::time::Duration;
 
-/// Plain loops.
-pub(crate) struct HostKit<D>(PhantomData<fn(D)>);
+/// Plain loops, and delays by the device's clock.
+pub(crate) struct HostKit<D> {
+    clock: Clock,
+    device: PhantomData<fn(D)>,
+}
 
-impl<D> HostKit<D> {
-    pub(crate) fn new() -> HostKit<D> {
-        HostKit(PhantomData)
+impl<D: HostDevice> HostKit<D> {
+    pub(crate) fn new(device: &D) -> HostKit<D> {
+        HostKit { clock: device.clock().clone(), device: PhantomData }
     }
 }
 
 impl<D> Clone for HostKit<D> {
     fn clone(&self) -> Self {
-        HostKit::new()
+        HostKit { clock: self.clock.clone(), device: PhantomData }
     }
 }
 
@@ -36,8 +39,6 @@ impl<D: HostDevice> Kit for HostKit<D> {
     }
 
     fn delay(&self, (): &(), time: Duration) {
-        if !time.is_zero() {
-            std::thread::sleep(time);
-        }
+        self.clock.spend(time);
     }
 }

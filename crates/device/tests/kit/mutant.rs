@@ -2,7 +2,7 @@
 
 use device::cuda::{Cuda, CudaEvent, CudaGraph, CudaMemory, OnCard, Queue};
 use device::{
-    Buffer, Device, DeviceId, DeviceLost, Element, Job, LaneId, Program, ReadDone, Reason,
+    Buffer, Clock, Device, DeviceId, DeviceLost, Element, Job, LaneId, Program, ReadDone, Reason,
     Recorder, Touch, Usage,
 };
 
@@ -23,6 +23,10 @@ unsafe impl Device for Mutant {
 
     fn id(&self) -> &DeviceId {
         self.cuda.id()
+    }
+
+    fn clock(&self) -> &Clock {
+        self.cuda.clock()
     }
 
     fn register(&self, label: &'static str, len: usize) -> Buffer {

@@ -5,7 +5,7 @@ use device::{
     Copies, Device, DeviceLost, Fence, Forward, Lanes, Pending, Plan, Readback, Schedule, Shared,
     Space, Staging, StepFence, Usage,
 };
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What a job of a kit's device reads.
 pub(crate) type Slice<'j, K> = <<<K as Kit>::Device as Device>::Space as Space>::Slice<'j, u32>;
@@ -200,26 +200,21 @@ pub(crate) fn run<K: Kit>(
     let mut loops = Loop::new(device, kit);
     let mut order = StepFence::new(fence);
     let (mut before, mut led) = (None::<Launched<K::Device>>, 0);
-    let (start, already) = (Instant::now(), device.usage());
+    let (clock, already) = (device.clock(), device.usage());
+    let start = clock.now();
     assert_eq!(already.results.calls + already.fence.calls, 0, "a device of its own");
     for step in 0..steps {
         let times = times();
         order.before_plan(&loops.lanes)?;
-        sleep(times.planning);
+        clock.spend(times.planning);
         let launched = loops.launch(step, times);
         order.launched(loops.lanes.forward.record());
         if let Some(before) = before.replace(launched) {
             led += u32::from(!before.pending.arrived());
             before.land()?;
-            sleep(times.commit);
+            clock.spend(times.commit);
         }
     }
     before.map_or(Ok(()), Launched::land)?;
-    Ok(Measured { wall: start.elapsed(), usage: device.usage(), led })
-}
-
-fn sleep(time: Duration) {
-    if !time.is_zero() {
-        std::thread::sleep(time);
-    }
+    Ok(Measured { wall: clock.now() - start, usage: device.usage(), led })
 }

@@ -53,7 +53,7 @@ pub(super) enum Then {
 pub(super) struct Submission {
     pub(super) id: RequestId,
     pub(super) request: Request,
-    /// By the engine's clock.
+    /// By the device's clock.
     pub(super) submitted: Duration,
     pub(super) sink: Sink,
 }

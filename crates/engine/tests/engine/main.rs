@@ -1,6 +1,7 @@
 //! The engine on tiny models.
 
 mod common;
+mod context;
 mod drafter;
 mod lossless;
 mod prefix;

@@ -1,11 +1,8 @@
 //! Deadlines, on a clock that the test moves.
 
-use crate::script::{Gate, Script, engine, expected, options, parts, request};
-use device::Threads;
-use engine::{
-    Clock, Engine, EngineOptions, FinishReason, Limits, ManualClock, Output, Request, RequestId,
-    Service, Stats, Stops,
-};
+use crate::script::{Gate, Script, expected, options, parts, request};
+use device::{Clock, ManualClock, Threads};
+use engine::{Engine, FinishReason, Limits, Output, Request, RequestId, Service, Stats, Stops};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +15,8 @@ fn within(timeout: Duration, request: Request) -> Request {
 }
 
 fn clocked(clock: &ManualClock, max_running: usize) -> Engine {
-    let options = EngineOptions { clock: Clock::from(clock), ..options(max_running, 9) };
-    engine(Script::free(), options)
+    let device = Threads::timed_by(Clock::from(clock));
+    Engine::assemble(&device, parts(Script::free()), options(max_running, 9))
 }
 
 /// Takes turns until all have ended.
@@ -126,8 +123,8 @@ fn a_deadline_that_is_met_is_forgotten() {
 #[test]
 fn time_counts_from_submission() {
     let (clock, gate) = (ManualClock::default(), Arc::new(Gate::default()));
-    let options = EngineOptions { clock: Clock::from(&clock), ..options(1, 9) };
-    let engine = Engine::assemble(&Threads::new(), parts(Script::behind(&gate)), options);
+    let device = Threads::timed_by(Clock::from(&clock));
+    let engine = Engine::assemble(&device, parts(Script::behind(&gate)), options(1, 9));
     let service = Service::start(engine);
     let mut first = service.handle().stream(request(1, 40)).unwrap();
     gate.give(2);

@@ -1,7 +1,7 @@
 //! A target and a drafter whose answers are functions of what their KV memory holds.
 
 use engine::draft::{DraftRow, Drafter};
-use engine::{Target, Vocabulary};
+use engine::{Request, Target, Vocabulary};
 use kernels::choose::{Draw, LogProbs};
 use model::pass::Pass;
 
@@ -30,18 +30,38 @@ fn tokens(slots: &[Slot], pages: &[u32], len: usize, page_size: usize) -> Vec<u3
     (0..len).map(at).collect()
 }
 
+/// What the target thinks of `token` after `seen`, and of `top` others.
+fn opinion(seen: &[u32], token: u32, top: usize) -> LogProbs {
+    let first = next(seen.iter().copied(), 99);
+    let others = (0..top as u32).map(|i| ((first + i) % VOCAB, -(i as f32)));
+    LogProbs { chosen: -((first + token) as f32), top: others.collect() }
+}
+
+/// All that the target would say after `request`'s prompt, with its opinions.
+pub(crate) fn say(request: &Request) -> impl Iterator<Item = (u32, LogProbs)> {
+    let (mut seen, seed, top) = (request.prompt.clone(), request.sampling.seed, request.logprobs);
+    std::iter::repeat_with(move || {
+        let token = next(seen.iter().copied(), seed);
+        let opinion = opinion(&seen, token, top.unwrap_or(0));
+        seen.push(token);
+        (token, opinion)
+    })
+}
+
 pub(crate) struct ScriptTarget {
     slots: Vec<Slot>,
     page_size: usize,
     /// The choice after each row of the last pass, but for the seed.
     seen: Vec<Vec<u32>>,
+    /// The rows that were asked about last.
+    asked: Vec<usize>,
     features: Vec<f32>,
 }
 
 impl ScriptTarget {
     pub(crate) fn new(slots: usize, page_size: usize) -> ScriptTarget {
         let slots = vec![EMPTY; slots];
-        ScriptTarget { slots, page_size, seen: Vec::new(), features: Vec::new() }
+        ScriptTarget { slots, page_size, seen: vec![], asked: vec![], features: vec![] }
     }
 }
 
@@ -70,6 +90,7 @@ impl Target for ScriptTarget {
     }
 
     fn choose(&mut self, rows: &[usize], draws: &[Draw], out: &mut [u32]) {
+        self.asked = rows.to_vec();
         for ((&row, draw), out) in rows.iter().zip(draws).zip(out) {
             let seen = &self.seen[row];
             assert_eq!(seen.len(), draw.position as usize, "the draw is for another position");
@@ -77,8 +98,8 @@ impl Target for ScriptTarget {
         }
     }
 
-    fn log_probs(&self, _: usize, _: u32, _: usize) -> LogProbs {
-        LogProbs::default()
+    fn log_probs(&self, index: usize, token: u32, top: usize) -> LogProbs {
+        opinion(&self.seen[self.asked[index]], token, top)
     }
 }
 
@@ -139,15 +160,19 @@ impl Drafter for ScriptDrafter {
     }
 }
 
-/// Tokens without text.
-pub(crate) struct Silent;
+/// Few letters, so that stop strings are met; characters in pieces, and bytes that are none.
+const PIECES: [&[u8]; 10] =
+    [b"a", b"b", b"ab", b"c", b"\xc3", b"\xa9", b"ca", b"", b"bc", b"\xf0\x9f"];
 
-impl Vocabulary for Silent {
+/// The text of the script's tokens.
+pub(crate) struct Words;
+
+impl Vocabulary for Words {
     fn size(&self) -> usize {
         VOCAB as usize
     }
 
-    fn piece(&self, _: u32) -> &[u8] {
-        b""
+    fn piece(&self, id: u32) -> &[u8] {
+        PIECES[id as usize % PIECES.len()]
     }
 }

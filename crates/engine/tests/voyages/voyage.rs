@@ -1,190 +1,220 @@
-//! One voyage: a random engine, random requests, and what became of them.
+//! One voyage: an engine on the simulated device, requests that come and go, and what became of
+//! them.
 
-use crate::script::{Quality, ScriptDrafter, ScriptTarget, Silent, VOCAB, next};
-use device::{Sim, SimOptions};
+use crate::dice::{Dice, Log};
+use crate::serial::{Serial, text};
+use device::{ReadDone, Sim};
 use engine::{
-    Engine, EngineOptions, FinishReason, Limits, Parts, Request, RequestId, Sampling, Speculation,
-    Stops,
+    Discipline, Engine, FinishReason, Request, RequestId, Speculation, Update, Vocabulary,
 };
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-const CONTEXT: usize = 64;
-
-/// How a voyage ended.
-#[derive(Debug, Default)]
-pub(crate) struct Ending {
-    /// What went wrong first.
-    pub(crate) problem: Option<String>,
-    /// Accesses that nothing orders.
-    pub(crate) races: Vec<String>,
-    pub(crate) accepted: u64,
-    pub(crate) cancelled: u64,
-    pub(crate) cached: u64,
-    pub(crate) retracted: u64,
+/// What orders lanes and holds memory: sound, or a mutant.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rig {
+    pub(crate) read_done: ReadDone,
+    pub(crate) discipline: Discipline,
 }
 
-/// A small generator (SplitMix64, Steele et al. 2014).
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) % sides as u64) as usize
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.roll(of.len())]
-    }
-}
-
-struct Passenger {
+/// A request, what happens to it, and what it got.
+pub(crate) struct Passenger {
     request: Request,
+    expected: Serial,
     arrives: usize,
-    cancelled: Option<usize>,
+    cancels: Vec<usize>,
+    toggles: Vec<(usize, Speculation)>,
     id: Option<RequestId>,
-    tokens: Vec<u32>,
-    ends: Vec<FinishReason>,
+    got: Serial,
+    /// The turn of its first token.
+    first: Option<usize>,
+    /// Tokens of its last update, and how many of them were drafts.
+    last: (usize, usize),
+    ends: usize,
 }
 
 impl Passenger {
-    fn draw(dice: &mut Dice, block: usize) -> Passenger {
-        // Few beginnings, so that prefixes are shared.
-        let family = dice.roll(3) as u32;
-        let len = 1 + dice.roll(40);
-        let prompt = (0..len as u32).map(|i| (family * 7 + i * (1 + family)) % VOCAB).collect();
-        let speculation = match dice.roll(4) {
-            0 => Speculation::Off,
-            1 => Speculation::Width(1 + dice.roll(block)),
-            _ => Speculation::Auto,
+    pub(crate) fn new(dice: &mut Dice, request: Request, expected: Serial, block: usize) -> Self {
+        // Some come when the others have gone.
+        let arrives = dice.pick(&[0, 0, 0, 0, 60]) + dice.roll(12);
+        let mut moments = |one_in: usize, most: usize| -> Vec<usize> {
+            let count = if dice.one_in(one_in) { 1 + dice.roll(most) } else { 0 };
+            (0..count).map(|_| arrives + dice.roll(30)).collect()
         };
-        let stop = (dice.roll(3) == 0).then(|| dice.roll(VOCAB as usize) as u32);
-        let request = Request {
-            prompt,
-            sampling: Sampling { seed: dice.roll(3) as u64, ..Sampling::default() },
-            stops: Stops { ids: stop.into_iter().collect(), strings: vec![] },
-            limits: Limits { max_tokens: Some(1 + dice.roll(24)), ..Limits::default() },
-            speculation,
-            priority: dice.roll(2) as i32,
-            logprobs: None,
-        };
-        let cancelled = (dice.roll(5) == 0).then(|| dice.roll(40));
-        let arrives = dice.roll(12);
-        Passenger { request, arrives, cancelled, id: None, tokens: vec![], ends: vec![] }
-    }
-
-    /// The serial, uncached, undrafted run.
-    fn expected(&self) -> (Vec<u32>, FinishReason) {
-        let request = &self.request;
-        let cap = request.limits.max_tokens.expect("drawn").min(CONTEXT - request.prompt.len());
-        let mut all = request.prompt.clone();
-        let mut made = Vec::new();
-        loop {
-            let token = next(all.iter().copied(), request.sampling.seed);
-            if request.stops.ids.contains(&token) {
-                return (made, FinishReason::Stop);
-            }
-            all.push(token);
-            made.push(token);
-            if made.len() == cap {
-                return (made, FinishReason::Length);
-            }
+        let (cancels, toggles) = (moments(5, 2), moments(3, 3));
+        let toggles = toggles.into_iter().map(|turn| (turn, speculation(dice, block))).collect();
+        Passenger {
+            request,
+            expected,
+            arrives,
+            cancels,
+            toggles,
+            id: None,
+            got: Serial::default(),
+            first: None,
+            last: (0, 0),
+            ends: 0,
         }
     }
 
-    fn judge(&self) -> Option<String> {
-        let (tokens, reason) = self.expected();
-        match self.ends[..] {
-            [FinishReason::Cancelled] if tokens.starts_with(&self.tokens) => None,
-            [end] if end == reason && tokens == self.tokens => None,
-            _ => Some(format!("got {:?} {:?}, not {tokens:?} {reason:?}", self.tokens, self.ends)),
+    /// What its owner does before a turn.
+    fn act(&self, engine: &mut Engine<Sim>, turn: usize, log: &mut Log) -> Result<(), String> {
+        let Some(id) = self.id else { return Ok(()) };
+        for (_, to) in self.toggles.iter().filter(|(at, _)| *at == turn) {
+            engine.set_speculation(id, *to).map_err(|e| e.to_string())?;
+            log.note("changes of speculation", u64::from(self.ends == 0));
+        }
+        self.cancels.iter().filter(|at| **at == turn).for_each(|_| engine.cancel(id));
+        Ok(())
+    }
+
+    /// Notes what an update brought.
+    fn take(&mut self, update: Update, turn: usize, log: &mut Log) -> Result<(), String> {
+        if self.ends > 0 {
+            return Err(format!("{:?} goes on after its end", update.id));
+        }
+        if !update.tokens.is_empty() {
+            self.first.get_or_insert(turn);
+        }
+        let drafted = update.tokens.iter().filter(|token| token.drafted).count();
+        log.note("drafts accepted", drafted as u64);
+        let kept = update.tokens.len();
+        for token in update.tokens {
+            self.got.tokens.push(token.id);
+            self.got.logprobs.extend(token.logprobs);
+        }
+        update.text.iter().for_each(|segment| self.got.text.push_str(&segment.text));
+        let Some(end) = update.finished else { return Ok(()) };
+        self.ends += 1;
+        self.got.reason = Some(end.reason);
+        let accepted: usize = end.stats.accepted.iter().enumerate().map(|(k, n)| k * n).sum();
+        log.note("drafts refused", (end.stats.drafted - accepted) as u64);
+        self.last = (kept, drafted);
+        match end.stats.output_tokens == self.got.tokens.len() {
+            true => Ok(()),
+            false => Err(format!("{} tokens counted of {:?}", end.stats.output_tokens, self.got)),
         }
     }
-}
 
-fn engine(sim: &Sim, dice: &mut Dice) -> Engine<Sim> {
-    let page_size = dice.pick(&[1, 16, 64]);
-    let block = dice.pick(&[1, 2, 4, 8]);
-    // Room for one whole sequence at least, seldom for all: pages run out.
-    let pages = CONTEXT.div_ceil(page_size) * (1 + dice.roll(3)) + dice.roll(3);
-    let quality = dice.pick(&[Quality::Perfect, Quality::Random, Quality::Wrong]);
-    let options = EngineOptions {
-        kv_tokens: None,
-        page_size,
-        chunk: dice.pick(&[3, 7, 20, 100]).max(block),
-        max_running: 1 + dice.roll(4),
-        width: block,
-        ..EngineOptions::default()
-    };
-    let slots = pages * page_size;
-    let parts = Parts {
-        target: Box::new(ScriptTarget::new(slots, page_size)),
-        drafter: Box::new(ScriptDrafter::new(slots, page_size, block, quality)),
-        vocabulary: Arc::new(Silent),
-        context: CONTEXT,
-        pages,
-        mask_id: None,
-    };
-    Engine::assemble(sim, parts, options)
-}
-
-/// Runs one voyage to its end.
-pub(crate) fn sail(options: SimOptions) -> Ending {
-    let mut dice = Dice(options.seed);
-    let sim = Sim::with(options);
-    let mut engine = engine(&sim, &mut dice);
-    let block = engine.info().draft.as_ref().map_or(1, |draft| draft.block);
-    let mut passengers: Vec<Passenger> =
-        (0..2 + dice.roll(5)).map(|_| Passenger::draw(&mut dice, block)).collect();
-    let mut ending = Ending::default();
-    if let Err(problem) = travel(&mut engine, &mut passengers, &mut ending) {
-        ending.problem = Some(problem);
-    } else {
-        ending.problem = passengers.iter().find_map(Passenger::judge);
+    /// Whether it got what it must, and notes how it ended.
+    fn judge(&self, vocabulary: &dyn Vocabulary, log: &mut Log) -> Result<(), String> {
+        let (got, expected) = (&self.got, &self.expected);
+        let pieces = |tokens: &[u32]| {
+            let pieces = tokens.iter().flat_map(|&token| vocabulary.piece(token));
+            text(&pieces.copied().collect::<Vec<u8>>())
+        };
+        let cancelled = got.reason == Some(FinishReason::Cancelled) && !self.cancels.is_empty();
+        let right = if cancelled {
+            let tokens = got.tokens.len();
+            expected.tokens.starts_with(&got.tokens)
+                && got.text == pieces(&got.tokens)
+                && got.logprobs == expected.logprobs[..tokens.min(expected.logprobs.len())]
+        } else {
+            got == expected
+        };
+        if !right || self.ends != 1 {
+            return Err(format!("{} ends, got {got:?}, not {expected:?}", self.ends));
+        }
+        log.note("log-probabilities", got.logprobs.len() as u64);
+        // Tokens before the stop in the block that brought it are drafts. A stop id is not kept.
+        let (kept, drafted) = self.last;
+        let by_string = got.text != pieces(&got.tokens);
+        let how = match got.reason {
+            Some(FinishReason::Stop) if by_string && kept > 1 => "stop strings inside a block",
+            Some(FinishReason::Stop) if !by_string && kept > 0 && drafted == kept => {
+                "stop ids inside a block"
+            }
+            Some(FinishReason::Stop) => "stops at the first token of a block",
+            Some(FinishReason::Cancelled) if self.first.is_none() => "cancels before a token",
+            Some(FinishReason::Cancelled) => "cancels while decoding",
+            _ => "ends by length",
+        };
+        log.note(how, 1);
+        Ok(())
     }
-    let cancelled = |p: &&Passenger| p.ends == [FinishReason::Cancelled];
-    ending.cancelled = passengers.iter().filter(cancelled).count() as u64;
-    let tally = engine.tally();
-    (ending.cached, ending.retracted) = (tally.cached_tokens, tally.retractions);
-    drop(engine);
-    sim.drain();
-    ending.races = sim.races().iter().map(ToString::to_string).collect();
-    ending
+}
+
+/// Any way to draft with blocks of up to `block` tokens.
+pub(crate) fn speculation(dice: &mut Dice, block: usize) -> Speculation {
+    match dice.roll(4) {
+        0 => Speculation::Off,
+        1 => Speculation::Width(1 + dice.roll(block)),
+        _ => Speculation::Auto,
+    }
+}
+
+/// Sails `engine` until all `passengers` have ended. Errs with what went wrong first.
+pub(crate) fn sail(
+    sim: &Sim,
+    mut engine: Engine<Sim>,
+    mut passengers: Vec<Passenger>,
+    vocabulary: &dyn Vocabulary,
+) -> Result<Log, String> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let mut log = Log::default();
+        travel(&mut engine, &mut passengers, &mut log)?;
+        for passenger in &passengers {
+            passenger.judge(vocabulary, &mut log)?;
+        }
+        overtakings(&passengers, &mut log);
+        let tally = engine.tally();
+        log.note("tokens from the prefix cache", tally.cached_tokens);
+        log.note("retractions", tally.retractions);
+        log.note("requests started anew to draft", tally.recomputations);
+        drop(engine);
+        sim.drain();
+        match sim.races().first() {
+            None => Ok(log),
+            Some(race) => Err(race.to_string()),
+        }
+    }));
+    outcome.unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().cloned();
+        let said = said.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+        Err(said.unwrap_or_else(|| "a panic".into()))
+    })
 }
 
 fn travel(
     engine: &mut Engine<Sim>,
     passengers: &mut [Passenger],
-    ending: &mut Ending,
+    log: &mut Log,
 ) -> Result<(), String> {
     let mut seats: HashMap<RequestId, usize> = HashMap::new();
+    let mut busy = false;
     for turn in 0..5000 {
         for (seat, passenger) in passengers.iter_mut().enumerate() {
             if passenger.arrives == turn {
                 let id = engine.submit(passenger.request.clone()).map_err(|e| e.to_string())?;
+                busy = true;
                 (passenger.id, _) = (Some(id), seats.insert(id, seat));
             }
-            if let (Some(id), Some(at)) = (passenger.id, passenger.cancelled)
-                && at == turn
-            {
-                engine.cancel(id);
-            }
+            passenger.act(engine, turn, log)?;
         }
         for update in engine.turn().map_err(|e| e.to_string())? {
-            let passenger = &mut passengers[seats[&update.id]];
-            passenger.tokens.extend(update.tokens.iter().map(|token| token.id));
-            ending.accepted += update.tokens.iter().filter(|token| token.drafted).count() as u64;
-            passenger.ends.extend(update.finished.map(|end| end.reason));
+            passengers[seats[&update.id]].take(update, turn, log)?;
         }
-        if turn > 12 && engine.is_idle() {
-            return match engine.free_and_total().iter().all(|(free, total)| free == total) {
-                true => Ok(()),
-                false => Err(format!("an idle engine holds {:?}", engine.free_and_total())),
-            };
+        if engine.is_idle() {
+            log.note("idle moments", u64::from(std::mem::take(&mut busy)));
+            if engine.free_and_total().iter().any(|(free, total)| free != total) {
+                return Err(format!("an idle engine holds {:?}", engine.free_and_total()));
+            }
+            if seats.len() == passengers.len() {
+                return Ok(());
+            }
         }
     }
     Err("the voyage does not end".into())
+}
+
+/// Notes who was served before another that had come earlier and counts for less.
+fn overtakings(passengers: &[Passenger], log: &mut Log) {
+    for late in passengers {
+        let overtaken = passengers.iter().filter(|early| {
+            early.arrives < late.arrives
+                && early.request.priority < late.request.priority
+                && late.first.is_some_and(|turn| early.first.is_some_and(|first| turn < first))
+        });
+        log.note("overtakings by priority", overtaken.count() as u64);
+    }
 }

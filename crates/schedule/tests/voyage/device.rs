@@ -5,9 +5,9 @@
 //! Steps run in order, some as soon as they are launched, some only when the host lands them.
 
 use schedule::{
-    Absorb, Bounds, Early, FinishReason, Limits, Outcome, PlannedRow, Request, RowOutcome,
-    Sampling, Scheduler, SchedulerOptions, Speculation, StepPlan, Stops, Text, Then, WidthPolicy,
-    Work,
+    Absorb, Bounds, Discipline, Early, FinishReason, Limits, Outcome, PlannedRow, Request,
+    RowOutcome, Sampling, Scheduler, SchedulerOptions, Speculation, StepPlan, Stops, Text, Then,
+    WidthPolicy, Work,
 };
 use std::collections::HashMap;
 
@@ -70,6 +70,7 @@ pub(crate) fn options(page_size: usize, pages: usize) -> SchedulerOptions {
         max_waiting: 1000,
         width: 8,
         widths: WidthPolicy::Fixed,
+        discipline: Discipline::Sound,
     }
 }
 

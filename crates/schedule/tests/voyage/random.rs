@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use schedule::{
-    Bounds, CostCurve, FinishReason, Limits, Request, Sampling, SchedulerOptions, Speculation,
-    StepCost, Stops, Tally, WidthPolicy,
+    Bounds, CostCurve, Discipline, FinishReason, Limits, Request, Sampling, SchedulerOptions,
+    Speculation, StepCost, Stops, Tally, WidthPolicy,
 };
 
 const CONTEXT: usize = 64;
@@ -119,6 +119,7 @@ fn options(sea: &Sea) -> SchedulerOptions {
         max_waiting: 100,
         width: WIDTH,
         widths: sea.widths.clone(),
+        discipline: Discipline::Sound,
     }
 }
 

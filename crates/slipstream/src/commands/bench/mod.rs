@@ -1,6 +1,7 @@
 //! `slipstream bench`: what drafting accepts, what it changes (nothing), and what it gains.
 
 mod acceptance;
+mod fences;
 pub(crate) mod load;
 mod lossless;
 mod speed;
@@ -13,6 +14,7 @@ use engine::RunError;
 pub(crate) fn run(command: BenchCommand) -> Result<(), Failure> {
     match command {
         BenchCommand::Acceptance(args) => acceptance::run(args),
+        BenchCommand::Fences(args) => fences::run(args),
         BenchCommand::Lossless(args) => lossless::run(args),
         BenchCommand::Speed(args) => speed::run(args),
         BenchCommand::Load(args) => load::run(*args),

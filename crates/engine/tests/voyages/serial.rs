@@ -1,0 +1,59 @@
+//! What a request must end with: its serial, uncached, undrafted run, by the plainest code.
+
+use engine::{FinishReason, Request};
+use kernels::choose::LogProbs;
+use model::tokenizer::Detokenizer;
+
+/// What a client gets.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Serial {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) text: String,
+    /// One a token, when asked for.
+    pub(crate) logprobs: Vec<LogProbs>,
+    pub(crate) reason: Option<FinishReason>,
+}
+
+/// Cuts what a target says, token after token, where `request` ends.
+pub(crate) fn cut<'p>(
+    said: impl Iterator<Item = (u32, LogProbs)>,
+    request: &Request,
+    context: usize,
+    piece: impl Fn(u32) -> &'p [u8],
+) -> Serial {
+    let left = context - request.prompt.len();
+    let cap = request.limits.max_tokens.map_or(left, |max| max.min(left));
+    let (mut serial, mut bytes) = (Serial::default(), Vec::new());
+    for (token, logprobs) in said {
+        if request.stops.ids.contains(&token) {
+            serial.reason = Some(FinishReason::Stop);
+            break;
+        }
+        serial.tokens.push(token);
+        serial.logprobs.extend(request.logprobs.map(|_| logprobs));
+        bytes.extend_from_slice(piece(token));
+        let found = request.stops.strings.iter().filter_map(|stop| find(&bytes, stop.as_bytes()));
+        if let Some(at) = found.min() {
+            bytes.truncate(at);
+            serial.reason = Some(FinishReason::Stop);
+            break;
+        }
+        if serial.tokens.len() == cap {
+            serial.reason = Some(FinishReason::Length);
+            break;
+        }
+    }
+    serial.text = text(&bytes);
+    serial
+}
+
+/// The whole characters of `bytes`.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    Detokenizer::new().push(bytes, &mut text);
+    text
+}
+
+fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    bytes.windows(what.len()).position(|window| window == what)
+}
