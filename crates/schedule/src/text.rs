@@ -151,7 +151,8 @@ mod tests {
         let second = second.end();
         assert_eq!(runs(&text, first), [(Draft, "ab"), (Target, "c")]);
         assert_eq!(runs(&text, second), [(Target, "d")]);
-        assert_eq!(runs(&text, text.begin().end()), []);
+        let nothing = text.begin().end();
+        assert_eq!(runs(&text, nothing), []);
     }
 
     #[test]
