@@ -30,7 +30,10 @@ impl Drafter for Keeper {
 
     fn propose(&mut self, rows: &[DraftRow<'_>], _: &mut [Vec<u32>]) {
         let mut seen = self.seen.lock().unwrap();
-        for row in rows.iter().filter(|row| !seen.iter().any(|(id, _)| *id == row.request)) {
+        for row in rows {
+            if seen.iter().any(|(id, _)| *id == row.request) {
+                continue;
+            }
             let one = |t: usize| {
                 let slot = row.pages[t / PAGE] as usize * PAGE + t % PAGE;
                 let (position, features) = &self.slots[&(slot as u32)];
@@ -39,7 +42,6 @@ impl Drafter for Keeper {
             };
             let context = (0..row.len).map(one).collect();
             seen.push((row.request, context));
-            return;
         }
     }
 
