@@ -114,8 +114,9 @@ impl<F: FnMut(u64, usize) -> Option<u32> + Send> Drafter for Simulated<F> {
 /// A number in `[0, 1)` that depends on the request's seed, where its block begins, and the place
 /// in the block: the same in every run. By the mixer of SplitMix64 (Steele et al. 2014).
 fn uniform(draw: &Draw, place: usize) -> f64 {
-    let mut mixed = draw.seed;
-    for word in [u64::from(draw.position), place as u64] {
+    let mut mixed = 0u64;
+    // One after another: of their sum, neighbouring seeds would share draws.
+    for word in [draw.seed, u64::from(draw.position), place as u64] {
         mixed = mixed.wrapping_add(word).wrapping_add(0x9e37_79b9_7f4a_7c15);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -128,6 +129,7 @@ fn uniform(draw: &Draw, place: usize) -> f64 {
 mod tests {
     use super::*;
     use crate::draft::NoDrafter;
+    use std::collections::HashSet;
 
     const WIDTH: usize = 8;
 
@@ -169,6 +171,17 @@ mod tests {
         let steps = Chances::by_place(vec![1.0, 0.5, 0.0]);
         assert_eq!(steps.tau(WIDTH), 2.5);
         assert!((committed(steps) - 2.5).abs() < 0.125);
+    }
+
+    #[test]
+    fn no_two_requests_or_places_share_a_draw() {
+        let mut seen = HashSet::new();
+        for (seed, position, place) in
+            (0..20).flat_map(|s| (0..40).flat_map(move |p| (0..7).map(move |k| (s, p, k))))
+        {
+            let draw = Draw { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed, position };
+            assert!(seen.insert(uniform(&draw, place).to_bits()), "{seed}, {position}, {place}");
+        }
     }
 
     #[test]
