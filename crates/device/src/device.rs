@@ -199,7 +199,8 @@ pub struct Usage {
     pub results: Waits,
     /// Host waits for a fence; none unless the ablation asks for them.
     pub fence: Waits,
-    /// Time inside jobs, by [`LaneId::index`]. Time in waits is not part of it.
+    /// Time inside jobs, by [`LaneId::index`]. Time in waits is not part of it. Where time is
+    /// simulated a job counts whole from its start on.
     pub busy: [Duration; LANES],
 }
 

@@ -1,7 +1,7 @@
 //! The command line: commands, options, their ranges, and their help.
 
 use crate::commands::bench::load::LoadArgs;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use engine::{Fence, Sampling};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -206,7 +206,8 @@ pub(crate) struct TraceArgs {
 pub(crate) enum BenchCommand {
     /// Acceptance length τ of the drafter, by width and topic
     Acceptance(AcceptanceArgs),
-    /// What orders one step after another, and what it costs: each fence on the same requests
+    /// What each way to order one step after another costs on a large GPU: a simulation in virtual
+    /// time, the same on every run
     Fences(FencesArgs),
     /// Compare outputs of every drafter, width and chunk size with plain ones; exit code 1 when
     /// one differs
@@ -252,27 +253,13 @@ pub(crate) struct AcceptanceArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct FencesArgs {
-    /// What the lanes run on
-    #[arg(long, value_name = "DEVICE", value_enum, default_value = "cpu")]
-    pub(crate) device: BenchDevice,
     /// 0 is greedy
     #[arg(long, value_name = "T", default_value = "0", value_parser = temperature)]
     pub(crate) temperature: f32,
-    /// Runs under each fence
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one)]
-    pub(crate) repeats: usize,
     #[command(flatten)]
     pub(crate) workload: WorkloadArgs,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum BenchDevice {
-    /// The CPU: lanes are threads, times are measured
-    Cpu,
-    /// The simulated device: times are virtual, by a model of a large GPU, and exact
-    Sim,
 }
 
 #[derive(Debug, Args)]

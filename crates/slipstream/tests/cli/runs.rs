@@ -307,3 +307,17 @@ fn a_trace_is_a_timeline_without_unordered_accesses() {
         assert!(events.iter().any(|event| event["name"] == name), "no {name} in the timeline");
     }
 }
+
+/// Virtual time has no noise: two runs say the same to the last digit, and that the host waits at
+/// a fence only where the fence is its own.
+#[test]
+fn fences_in_virtual_time_are_exact() {
+    let arguments = ["bench", "fences", "--count", "2", "--running", "2", "--max-tokens", "8"];
+    let first = run(&with_pair(&arguments)).ok();
+    assert_eq!(run(&arguments).ok().out, first.out);
+    assert!(first.out.starts_with("VIRTUAL TIME"), "{}", first.out);
+    for (fence, waits) in [("self", true), ("coarse", false), ("fine", false)] {
+        let line = first.out.lines().find(|line| line.starts_with(fence)).expect("a line a fence");
+        assert_eq!(!line.contains(" + 0.000)"), waits, "{line}");
+    }
+}

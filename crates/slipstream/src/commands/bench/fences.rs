@@ -1,39 +1,14 @@
-//! What orders one step after another, and what it costs: the same requests under each fence, on
-//! the CPU by its own time, or on the simulated device by virtual time.
+//! What orders one step after another, and what it costs: the same requests under each fence on the
+//! simulated device, in virtual time. (`bench load --fence` measures the same on the CPU.)
 
 use super::workload::Workload;
-use crate::args::{BenchDevice, FencesArgs};
+use crate::args::FencesArgs;
 use crate::failure::Failure;
 use crate::session::{adaptive, load};
-use device::{HostDevice, LaneId, Sim, SimOptions, SimOrder, Threads};
+use device::{Device, LaneId, Sim, SimOptions, SimOrder, Usage};
 use engine::{Engine, EngineOptions, Fence, Output, Speculation};
 use std::io::{Write, stdout};
 use std::time::Duration;
-
-/// One pass over the prompts under one fence, by what it took a step.
-struct Pass {
-    /// Milliseconds that the host waited in landing, and for the fence.
-    landing: f64,
-    fence: f64,
-    /// Share of the time in which the forward lane ran nothing.
-    idle: f64,
-    /// Tokens a second.
-    rate: f64,
-    /// Share of the steps that were launched before the one ahead had ended.
-    led: f64,
-}
-
-pub(crate) fn run(args: FencesArgs) -> Result<(), Failure> {
-    match args.device {
-        BenchDevice::Cpu => compare(&args, "measured on the CPU", Threads::new),
-        BenchDevice::Sim => {
-            let what = "VIRTUAL TIME, by a model of an 8B target on one large GPU";
-            let order = SimOrder::Timed;
-            let options = SimOptions { order, durations, ..SimOptions::default() };
-            compare(&args, what, || Sim::with(options))
-        }
-    }
-}
 
 /// What the parts of a step cost in the model, by their tokens or rows.
 fn durations(what: &'static str, size: usize) -> Duration {
@@ -49,88 +24,77 @@ fn durations(what: &'static str, size: usize) -> Duration {
     Duration::from_micros(fixed + each * size as u64)
 }
 
-fn compare<D: HostDevice>(
-    args: &FencesArgs,
-    what: &str,
-    device: impl Fn() -> D,
-) -> Result<(), Failure> {
+pub(crate) fn run(args: FencesArgs) -> Result<(), Failure> {
     let workload = Workload::read(&args.workload, &load(&args.model)?)?;
-    let mut engines = Vec::new();
-    for fence in Fence::ALL {
-        let options = adaptive(EngineOptions { fence, ..workload.options() });
-        engines.push((fence, Engine::on(&device(), load(&args.model)?, options), Vec::new()));
-    }
     let mut out = stdout().lock();
     writeln!(
         out,
-        "{what}: {} prompts, {} at once, up to {} tokens, T {}, medians of {} interleaved runs",
+        "VIRTUAL TIME, by a model of an 8B target on one large GPU: {} prompts, {} at once, up to {} \
+         tokens, T {}",
         workload.prompts.len(),
         args.workload.running,
         args.workload.max_tokens,
         args.temperature,
-        args.repeats
     )?;
-    let mut answers = None;
-    for _ in 0..args.repeats {
-        for (_, engine, passes) in &mut engines {
-            let (pass, outputs) = measure(engine, &workload, args)?;
-            passes.push(pass);
-            let ids: Vec<_> = outputs.iter().map(Output::ids).collect();
-            if *answers.get_or_insert_with(|| ids.clone()) != ids {
-                return Err(Failure::Different);
-            }
-        }
-    }
     let head =
         "fence   host blocked ms a step (land + fence)  device idle    tok/s  launched ahead";
     writeln!(out, "{head}")?;
-    for (fence, _, passes) in &engines {
-        report(&mut out, *fence, passes)?;
+    let mut answers = None;
+    for fence in Fence::ALL {
+        let order = SimOrder::Timed;
+        let sim = Sim::with(SimOptions { order, durations, ..SimOptions::default() });
+        let options = adaptive(EngineOptions { fence, ..workload.options() });
+        let mut engine = Engine::on(&sim, load(&args.model)?, options);
+        let outputs = answer(&mut engine, &workload, &args)?;
+        report(&mut out, fence, &engine, &outputs)?;
+        let ids: Vec<_> = outputs.iter().map(Output::ids).collect();
+        if *answers.get_or_insert_with(|| ids.clone()) != ids {
+            return Err(Failure::Different);
+        }
     }
     Ok(())
 }
 
-fn measure<D: HostDevice>(
-    engine: &mut Engine<D>,
+fn answer(
+    engine: &mut Engine<Sim>,
     workload: &Workload,
     args: &FencesArgs,
-) -> Result<(Pass, Vec<Output>), Failure> {
-    let speculation = args.model.width.map_or(Speculation::Auto, Speculation::Width);
-    let read = |engine: &Engine<D>| {
-        (engine.device().clock().now(), engine.device().usage(), engine.counters())
+) -> Result<Vec<Output>, Failure> {
+    let speculation = match (args.model.plain, args.model.width) {
+        (true, _) => Speculation::Off,
+        (false, Some(width)) => Speculation::Width(width),
+        (false, None) => Speculation::Auto,
     };
-    let (start, before, counters) = read(engine);
     let outputs = engine.run(workload.requests(args.temperature, speculation))?;
-    let (end, after, counted) = read(engine);
-    let (wall, counted) = ((end - start).as_secs_f64(), counted - counters);
-    let steps = counted.steps as f64;
-    let busy = |usage: &device::Usage| usage.busy[LaneId::Forward.index()].as_secs_f64();
-    let tokens: usize = outputs.iter().map(|output| output.tokens.len()).sum();
-    let pass = Pass {
-        landing: (after.results.time - before.results.time).as_secs_f64() * 1e3 / steps,
-        fence: (after.fence.time - before.fence.time).as_secs_f64() * 1e3 / steps,
-        idle: 1.0 - (busy(&after) - busy(&before)) / wall,
-        rate: tokens as f64 / wall,
-        led: counted.led as f64 / steps,
-    };
-    Ok((pass, outputs))
+    // The step behind the last one counts too.
+    while !engine.is_idle() {
+        engine.turn()?;
+    }
+    Ok(outputs)
 }
 
-fn report(out: &mut impl Write, fence: Fence, passes: &[Pass]) -> Result<(), Failure> {
-    let median = |figure: fn(&Pass) -> f64| {
-        let mut figures: Vec<f64> = passes.iter().map(figure).collect();
-        figures.sort_by(f64::total_cmp);
-        figures[figures.len() / 2]
-    };
-    let (landing, own) = (median(|p| p.landing), median(|p| p.fence));
+/// What it took from the beginning on, with a fresh engine.
+fn report(
+    out: &mut impl Write,
+    fence: Fence,
+    engine: &Engine<Sim>,
+    outputs: &[Output],
+) -> Result<(), Failure> {
+    let Usage { results, fence: own, busy } = engine.device().usage();
+    let wall = engine.device().clock().now().as_secs_f64();
+    let counters = engine.counters();
+    let steps = counters.steps as f64;
+    let each = |time: Duration| time.as_secs_f64() * 1e3 / steps;
+    let (landing, own) = (each(results.time), each(own.time));
+    let tokens: usize = outputs.iter().map(|output| output.tokens.len()).sum();
     writeln!(
         out,
         "{:<7} {:>13.3} ({landing:.3} + {own:.3}) {:>20.2} % {:>9.1} {:>12.1} %",
         fence.name(),
         landing + own,
-        100.0 * median(|p| p.idle),
-        median(|p| p.rate),
-        100.0 * median(|p| p.led),
+        100.0 * (1.0 - busy[LaneId::Forward.index()].as_secs_f64() / wall),
+        tokens as f64 / wall,
+        100.0 * counters.led as f64 / steps,
     )?;
     Ok(())
 }
