@@ -189,6 +189,13 @@ fn a_template_may_refuse() {
 }
 
 #[test]
+fn a_template_mentions_what_it_was_written_with() {
+    let qwen = template("qwen2");
+    assert!(qwen.mentions("<tool_call>") && qwen.mentions("tools"));
+    assert!(!template("chatml").mentions("tools"));
+}
+
+#[test]
 fn broken_templates_name_their_field() {
     let broken = metadata(&json!({"tokenizer.chat_template": "a\n{% if %}"}));
     let error = ChatTemplate::from_gguf(&broken, &tokenizer()).err().expect("broken").to_string();

@@ -135,6 +135,24 @@ fn control_tokens_have_names_and_no_pieces() {
 }
 
 #[test]
+fn control_tokens_that_mark_calls_and_reasoning_are_spoken() {
+    let mut keys = json("tokenizers/smollm/gguf.json");
+    let texts = ["[TOOL_CALLS]", "</think>"];
+    for (id, text) in (1..).zip(texts) {
+        keys["tokenizer.ggml.tokens"][id] = json!(text);
+    }
+    let tokenizer = Tokenizer::from_gguf(&metadata(&keys)).expect("a tokenizer");
+    for (id, text) in (1..).zip(texts) {
+        assert_eq!((tokenizer.piece(id), tokenizer.name(id).as_str()), (text.as_bytes(), text));
+        assert_eq!(tokenizer.encode(text, Specials::Parse), [id]);
+        // Whoever writes it as text does not write the token.
+        assert!(!tokenizer.encode(text, Specials::AsText).contains(&id));
+    }
+    assert_eq!(tokenizer.decode(&[1, 3, 2]), "[TOOL_CALLS]!</think>");
+    assert_eq!(tokenizer.piece(0), b"");
+}
+
+#[test]
 fn end_ids_are_the_union_of_all_files() {
     let folder = tempfile::tempdir().expect("a folder");
     let write = |name: &str, value: Value| {

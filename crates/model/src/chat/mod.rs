@@ -160,6 +160,12 @@ impl ChatTemplate {
         Ok(Some(ChatTemplate { environment, tokens }))
     }
 
+    /// Whether the template's own text contains `text`: by such words one tells what a model was
+    /// trained on (`tools`, `<tool_call>`, `<think>`).
+    pub fn mentions(&self, text: &str) -> bool {
+        self.environment.templates().any(|(_, template)| template.source().contains(text))
+    }
+
     /// The conversation as text, ending with the generation prompt.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ pub struct Tokenizer {
     added_ids: HashSet<u32>,
     prefix: Prefix,
     pieces: Pieces,
-    /// How control tokens are written; they have no piece.
+    /// How control tokens are written; they have no piece, unless they are spoken.
     control: HashMap<u32, String>,
     roles: Roles,
     bos_rule: BosRule,
@@ -112,6 +112,21 @@ const TURN_ENDS: [&str; 9] = [
     "<|end_of_sentence|>",
 ];
 
+/// Control tokens that are part of what a model says: they open and close tool calls and reasoning,
+/// which whoever reads its text must see.
+const SPOKEN: [&str; 10] = [
+    "<tool_call>",
+    "</tool_call>",
+    "<|python_tag|>",
+    "[TOOL_CALLS]",
+    "[CALL_ID]",
+    "[ARGS]",
+    "<think>",
+    "</think>",
+    "[THINK]",
+    "[/THINK]",
+];
+
 impl Tokenizer {
     /// From `tokenizer.json` beside the weights, or from GGUF metadata.
     ///
@@ -145,10 +160,13 @@ impl Tokenizer {
 
     fn new(parts: Parts) -> Tokenizer {
         let mut ends = parts.ends;
-        let mut control = HashMap::new();
+        let (mut control, mut spoken) = (HashMap::new(), HashMap::new());
         for token in parts.added.iter().filter(|token| token.kind == Kind::Control) {
             if TURN_ENDS.contains(&token.text.as_str()) {
                 ends.insert(token.id);
+            }
+            if SPOKEN.contains(&token.text.as_str()) {
+                spoken.insert(token.id, token.text.clone());
             }
             control.insert(token.id, token.text.clone());
         }
@@ -157,7 +175,7 @@ impl Tokenizer {
             added_ids: parts.added.iter().map(|t| t.id).chain(parts.found_by_encoder).collect(),
             added: AddedTokens::new(parts.added),
             prefix: parts.prefix,
-            pieces: parts.pieces,
+            pieces: parts.pieces.with(&spoken),
             control,
             roles: parts.roles,
             bos_rule: parts.bos_rule,
@@ -222,7 +240,8 @@ impl Tokenizer {
         ids
     }
 
-    /// The bytes that token `id` adds to a text (empty for control tokens and unknown ids). The
+    /// The bytes that token `id` adds to a text: none for unknown ids and for control tokens, but
+    /// for those that mark tool calls and reasoning, which add themselves. The
     /// text of a sequence is the concatenation, read as UTF-8. A word that SentencePiece writes
     /// with a leading space has it here too.
     pub fn piece(&self, id: u32) -> &[u8] {

@@ -1,5 +1,6 @@
 //! What each token adds to a text, as bytes: one table, made when the tokenizer is loaded.
 
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 /// The bytes of every token, by id.
@@ -18,6 +19,17 @@ impl Pieces {
             table.ends.push(table.bytes.len().try_into().expect("a vocabulary below 4 GiB"));
         }
         table
+    }
+
+    /// The same table, but for the tokens in `texts`.
+    pub(super) fn with(self, texts: &HashMap<u32, String>) -> Pieces {
+        if texts.is_empty() {
+            return self;
+        }
+        Pieces::new((0..self.ends.len() as u32).map(|id| match texts.get(&id) {
+            Some(text) => text.clone().into_bytes(),
+            None => self.get(id).to_vec(),
+        }))
     }
 
     pub(super) fn len(&self) -> usize {
