@@ -242,7 +242,7 @@ impl Collector for EngineCollector {
 
 fn gauges(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let Snapshot { waiting, running, pages, .. } = snapshot;
-    let usage = pages.in_use as f64 / pages.total.max(1) as f64;
+    let usage = pages.held as f64 / pages.total.max(1) as f64;
     let cached = pages.cached as f64 / pages.total.max(1) as f64;
     for (name, help, value) in [
         ("num_requests_running", "Requests that run", *running as f64),

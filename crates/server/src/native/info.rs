@@ -80,7 +80,7 @@ pub(crate) async fn loads(State(app): State<Arc<App>>) -> Response {
         "num_reqs": snapshot.running + snapshot.waiting,
         "num_running_reqs": snapshot.running,
         "num_waiting_reqs": snapshot.waiting,
-        "num_tokens": pages.in_use * page,
+        "num_tokens": pages.held * page,
         "max_total_num_tokens": pages.total * page,
     }]))
 }

@@ -47,7 +47,7 @@ fn ends_early(site: &Site, gate: &Gate) {
     });
     assert!(passes < 4000, "the request ran on for {passes} passes");
     let pages = site.control.engine().snapshot().pages;
-    assert_eq!(pages.in_use, 0);
+    assert_eq!(pages.held, 0);
     assert_eq!(pages.free + pages.cached, pages.total);
 }
 
@@ -136,7 +136,7 @@ fn a_client_that_does_not_read_is_cut_off_and_others_go_on() {
     let mut rest = Vec::new();
     let _ = lazy.read_to_end(&mut rest);
     assert!(!rest.ends_with(b"data: [DONE]\n\n\r\n0\r\n\r\n"));
-    assert_eq!(site.control.engine().snapshot().pages.in_use, 0);
+    assert_eq!(site.control.engine().snapshot().pages.held, 0);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn vanishing_clients_in_crowds_leave_nothing_behind() {
     threads.into_iter().for_each(|thread| thread.join().expect("the crowd leaves"));
     eventually("an idle engine", || site.load() == (0, 0));
     let pages = site.control.engine().snapshot().pages;
-    assert_eq!((pages.in_use, pages.free + pages.cached), (0, pages.total));
+    assert_eq!((pages.held, pages.free + pages.cached), (0, pages.total));
     assert_eq!(site.ask(COMPLETIONS, &long(7))["usage"]["completion_tokens"], 7);
 }
 
