@@ -90,9 +90,10 @@ impl Caller {
 impl Drop for Inner {
     fn drop(&mut self) {
         let account = self.account.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let status = account.status.map_or(0, |status| status.as_u16());
+        // nginx's number for a client that did not wait.
+        let status = account.status.map_or(499, |status| status.as_u16());
         let milliseconds = self.started.elapsed().as_secs_f64() * 1e3;
-        let error = account.error.as_deref().unwrap_or_default();
+        let error = account.error.as_deref();
         let (id, method, path) = (&self.id, self.method.as_str(), &self.path);
         if account.ends.is_empty() {
             tracing::info!(request = id, method, path, status, milliseconds, error, "answered");
