@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The official OpenAI clients for Python and Node against the real binary and the default pair, and
-# what becomes of the process on SIGTERM. Clients are installed below target/; the binary is the one
+# The official OpenAI clients for Python and Node against the real binary and the default pair; then
+# crowds of clients, and SIGTERM while it works. Clients are installed below target/; the binary is the one
 # named, or target/release/slipstream.
 set -euo pipefail
 
@@ -22,8 +22,9 @@ npm install --silent --no-audit --no-fund --prefix "$work" "openai@$OPENAI_NODE"
 cp "$here/openai_client.test.mjs" "$work/"
 
 printf '# for the suite\nsk-suite\n' >"$work/keys"
-"$binary" serve --port 0 --served-name smollm2 --api-key-file "$work/keys" --log json \
-    >"$work/ready" 2>"$work/log" &
+# Few descriptors, so that crowds meet the limit.
+(ulimit -n 1024 && exec "$binary" serve --port 0 --served-name smollm2 --api-key-file "$work/keys" --log json \
+    >"$work/ready" 2>"$work/log") &
 server=$!
 trap 'kill -KILL $server 2>/dev/null || true' EXIT
 
@@ -41,8 +42,8 @@ export SLIPSTREAM_URL
 
 "$work/venv/bin/python" "$here/openai_client.py"
 (cd "$work" && node --test openai_client.test.mjs)
+SLIPSTREAM_PID=$server "$work/venv/bin/python" "$here/flood.py"
 
-kill -TERM $server
 wait $server
 trap - EXIT
 grep -c '"generated"' "$work/log" >/dev/null

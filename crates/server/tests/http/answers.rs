@@ -342,3 +342,32 @@ fn operators_and_routers_are_answered() {
     }
     assert!(text.ends_with("# EOF\n"));
 }
+
+#[test]
+fn what_came_before_changes_no_answer() {
+    let site = Site::tiny(Setup { running: 1, ..Setup::default() });
+    let texts: Vec<String> = (1..=10).map(|words| "all at sea ".repeat(3 * words)).collect();
+    let ask = |text: &String| {
+        let body = json!({"prompt": text, "max_tokens": 12, "temperature": 0});
+        site.ask("/v1/completions", &body)["choices"].clone()
+    };
+    let cold: Vec<Value> = texts.iter().rev().map(ask).collect();
+    let mut warm: Vec<Value> = texts.iter().map(ask).collect();
+    warm.reverse();
+    assert_eq!(cold, warm);
+}
+
+#[test]
+fn what_is_advertised_fits_and_more_is_refused_at_once() {
+    let site = Site::tiny(Setup { kv_tokens: Some(160), ..Setup::default() });
+    let context = site.get("/v1/models").json()["data"][0]["max_model_len"].clone();
+    assert_eq!(context, 161, "the advertised length is what memory holds");
+    let ask = |tokens: usize| {
+        site.post("/v1/completions", &json!({"prompt": vec![10; tokens], "max_tokens": 4}))
+    };
+    assert_eq!(ask(225).refusal().2, "context_length_exceeded");
+    assert_eq!(ask(3).status, 200);
+    for _ in 0..20 {
+        assert_eq!(ask(96).status, 200);
+    }
+}

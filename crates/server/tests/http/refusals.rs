@@ -2,6 +2,8 @@
 
 use crate::client::{self, connect, head, open_with, receive};
 use crate::site::{NAME, Script, Setup, Site, eventually};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use server::ApiKey;
 use std::io::Write;
@@ -363,5 +365,78 @@ fn a_storm_of_bad_requests_hurts_nobody() {
         assert_eq!(site.ask(COMPLETIONS, &good)["choices"], first["choices"]);
     }
     storm.into_iter().for_each(|thread| thread.join().expect("the storm passes"));
+    eventually("an idle engine", || site.load() == (0, 0));
+}
+
+/// Any JSON, small.
+fn anything() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        (-3i64..30).prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        ".{0,6}".prop_map(Value::from),
+        Just(json!({"role": "user", "content": "x"})),
+        Just(json!({"type": "text", "text": "x"})),
+    ];
+    leaf.prop_recursive(3, 12, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec(("[a-z_]{1,8}", inner), 0..3)
+                .prop_map(|fields| fields.into_iter().collect::<Value>()),
+        ]
+    })
+}
+
+#[test]
+fn no_body_breaks_the_server() {
+    const FIELDS: [&str; 30] = [
+        "model",
+        "messages",
+        "prompt",
+        "text",
+        "input_ids",
+        "tokens",
+        "tools",
+        "tool_choice",
+        "n",
+        "stream",
+        "stream_options",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "seed",
+        "stop",
+        "stop_token_ids",
+        "ignore_eos",
+        "max_tokens",
+        "max_completion_tokens",
+        "logprobs",
+        "top_logprobs",
+        "speculation",
+        "echo",
+        "best_of",
+        "response_format",
+        "sampling_params",
+        "chat_template_kwargs",
+        "parallel_tool_calls",
+    ];
+    let setup = Setup { context: 64, running: 8, waiting: 500, ..Setup::default() };
+    let site = Site::scripted(Script::letters(), setup);
+    let body = prop::collection::vec((prop::sample::select(&FIELDS[..]), anything()), 0..4);
+    let path = prop::sample::select(vec![CHAT, COMPLETIONS, GENERATE, "/tokenize", "/detokenize"]);
+    let mut runner = TestRunner::new(ProptestConfig { cases: 400, ..ProptestConfig::default() });
+    let outcome = runner.run(&(path, body, any::<bool>()), |(path, fields, from_usual)| {
+        let mut body = if from_usual { usual(path) } else { json!({}) };
+        for (field, value) in fields {
+            body[field] = value;
+        }
+        let answer = site.post(path, &body);
+        prop_assert!(matches!(answer.status, 200 | 400 | 404), "{path} {body}: {}", answer.text);
+        Ok(())
+    });
+    outcome.expect("every body is answered or refused");
     eventually("an idle engine", || site.load() == (0, 0));
 }

@@ -28,15 +28,17 @@ pub(crate) struct Site {
 pub(crate) struct Setup {
     pub(crate) running: usize,
     pub(crate) waiting: usize,
-    /// Most tokens of a sequence.
+    /// Most tokens of a sequence, of scripted targets.
     pub(crate) context: usize,
+    /// KV memory of the tiny pair.
+    pub(crate) kv_tokens: Option<usize>,
     pub(crate) config: Config,
 }
 
 impl Default for Setup {
     fn default() -> Setup {
         let config = Config { port: 0, ..Config::new(NAME) };
-        Setup { running: 4, waiting: 64, context: 512, config }
+        Setup { running: 4, waiting: 64, context: 512, kv_tokens: None, config }
     }
 }
 
@@ -69,6 +71,7 @@ impl Site {
         let options = EngineOptions {
             max_running: setup.running,
             max_waiting: setup.waiting,
+            kv_tokens: setup.kv_tokens,
             width: 4,
             ..EngineOptions::default()
         };
