@@ -1,6 +1,7 @@
 //! The command line: commands, options, their ranges, and their help.
 
 use crate::commands::bench::load::LoadArgs;
+use crate::commands::serve::ServeArgs;
 use clap::{Args, Parser, Subcommand};
 use engine::{Fence, Sampling};
 use std::path::PathBuf;
@@ -23,6 +24,8 @@ pub(crate) enum Command {
     Chat(ChatArgs),
     /// Continue a prompt, for scripts
     Generate(GenerateArgs),
+    /// Serve the model over HTTP, compatible with OpenAI's API
+    Serve(Box<ServeArgs>),
     /// Fetch a model; the default pair without a name
     Pull(PullArgs),
     /// List the known models: where they lie, sizes, licences
@@ -333,7 +336,7 @@ pub(crate) fn temperature(text: &str) -> Result<f32, String> {
     number(text, |t| t >= 0.0, "give 0 (greedy) or a positive number, such as 0.7")
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.parse().ok().filter(|&seconds: &f64| seconds > 0.0);
     let time = number.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     time.ok_or_else(|| "give a number of seconds above 0, such as 1.5".into())
@@ -347,7 +350,7 @@ fn min_p(text: &str) -> Result<f32, String> {
     number(text, |p| (0.0..=1.0).contains(&p), "give a number from 0 (keeps all) to 1")
 }
 
-fn not_empty(text: &str) -> Result<String, String> {
+pub(crate) fn not_empty(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("an empty text would stop at once".into()) } else { Ok(text.into()) }
 }
 

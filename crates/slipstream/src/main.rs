@@ -17,6 +17,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Chat(args) => commands::chat::run(args),
         Command::Generate(args) => commands::generate::run(args),
+        Command::Serve(args) => commands::serve::run(*args),
         Command::Pull(args) => commands::pull::run(args),
         Command::Models => commands::models::run(),
         Command::Inspect(args) => commands::inspect::run(args),

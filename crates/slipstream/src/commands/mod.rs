@@ -6,4 +6,5 @@ pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod models;
 pub(crate) mod pull;
+pub(crate) mod serve;
 pub(crate) mod trace;

@@ -1,0 +1,263 @@
+//! `POST /generate`: text or token ids in; text, ids and statistics out. The names are those of
+//! SGLang's endpoint, so that its load generators run against this one; in streams, `text` and
+//! `output_ids` are what is new.
+
+use crate::app::App;
+use crate::error::BadRequest;
+use crate::fields::Fields;
+use crate::generation::Generation;
+use crate::http::body::JsonBody;
+use crate::http::caller::Caller;
+use crate::http::error::{ApiError, json_ok};
+use crate::metrics::by_position;
+use crate::openai::asked::{Asked, Drafting, Length, MOST_ALTERNATIVES, Prompt, refusal};
+use crate::openai::refused;
+use crate::sse::{self, Chunks, Flow, Frames};
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use engine::{Finished, Request, TokenOut, Update};
+use model::tokenizer::Tokenizer;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Where sampling is asked for.
+const SAMPLING: &str = "sampling_params";
+
+/// Output tokens of a request that does not say how many, as at SGLang.
+const DEFAULT_TOKENS: usize = 128;
+
+/// The endpoint.
+pub(crate) async fn generate(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    JsonBody(body): JsonBody,
+) -> Result<Response, ApiError> {
+    app.accepting()?;
+    let Job { request, param, stream, answer } =
+        app.aside(move |app| Job::read(app, &body)).await?;
+    let generation = Generation::start(&app, vec![request], caller)
+        .map_err(|error| refusal(error, param, &format!("{SAMPLING}.max_new_tokens")))?;
+    if stream {
+        return Ok(sse::respond(generation, answer));
+    }
+    Ok(json_ok(&answer.whole(generation).await?))
+}
+
+/// A request that passed its checks.
+struct Job {
+    request: Request,
+    /// The field that the prompt came in.
+    param: &'static str,
+    stream: bool,
+    answer: Answer,
+}
+
+/// The answer in the making.
+struct Answer {
+    id: String,
+    seed: u64,
+    prompt_tokens: usize,
+    completion_tokens: usize,
+    tokenizer: Arc<Tokenizer>,
+}
+
+/// An answer, or what is new of it.
+#[derive(Serialize)]
+struct Output {
+    text: String,
+    output_ids: Vec<u32>,
+    meta_info: Meta,
+}
+
+#[derive(Serialize)]
+struct Meta {
+    id: String,
+    seed: u64,
+    finish_reason: Option<Value>,
+    prompt_tokens: usize,
+    completion_tokens: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    output_token_logprobs: Vec<LogProb>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    output_top_logprobs: Vec<Vec<LogProb>>,
+    #[serde(flatten)]
+    end: Option<End>,
+}
+
+/// Log-probability, id, and the token as people write it.
+type LogProb = (f32, u32, String);
+
+/// What is known in the end.
+#[derive(Serialize)]
+struct End {
+    cached_tokens: usize,
+    /// Seconds from submission on.
+    queue_time: f64,
+    time_to_first_token: f64,
+    e2e_latency: f64,
+    /// Verify passes.
+    spec_verify_ct: usize,
+    /// Tokens that one of them committed on average.
+    spec_accept_length: f64,
+    /// Drafts that they looked at, and those they accepted.
+    spec_draft_token_num: usize,
+    spec_accept_token_num: usize,
+    /// Passes that accepted the draft at each place of the block.
+    accepted_by_position: Vec<usize>,
+}
+
+impl Job {
+    fn read(app: &App, body: &[u8]) -> Result<Job, ApiError> {
+        let mut fields = Fields::parse(body)?;
+        app.served(fields.text("model")?)?;
+        let (ids, param) = prompt(&mut fields, app)?;
+        let stream = fields.boolean("stream")?.unwrap_or(false);
+        let drafting = Drafting::take(&mut fields)?;
+        let logprobs = alternatives(&mut fields)?;
+        let mut sampling = fields.object(SAMPLING)?.unwrap_or_default();
+        let asked = Asked::take(&mut sampling, drafting, app)?;
+        if asked.choices > 1 {
+            let problem = "is more than 1; send one request for each, with seeds of your own";
+            return Err(BadRequest::new(sampling.path("n"), problem).into());
+        }
+        let mut length = Length::take(&mut sampling, &["max_new_tokens"])?;
+        length.tokens.get_or_insert(DEFAULT_TOKENS);
+        refused::end(sampling)?;
+        refused::end(fields)?;
+        let prompt_tokens = ids.len();
+        let requests = asked.requests(app, &[Prompt { ids, param }], length, logprobs)?;
+        let request = requests.into_iter().next().expect("one choice of one prompt");
+        let answer = Answer {
+            id: app.ids.id(),
+            seed: asked.seed(0),
+            prompt_tokens,
+            completion_tokens: 0,
+            tokenizer: app.model.tokenizer.clone(),
+        };
+        Ok(Job { request, param, stream, answer })
+    }
+}
+
+/// `text` or `input_ids`, and which.
+fn prompt(fields: &mut Fields, app: &App) -> Result<(Vec<u32>, &'static str), BadRequest> {
+    let tokenizer = &app.model.tokenizer;
+    match (fields.text("text")?, fields.ids("input_ids", tokenizer.len())?) {
+        (Some(_), Some(_)) => {
+            Err(BadRequest::new("input_ids", "cannot be had with `text`; leave one of them out"))
+        }
+        // Not left to the tokenizer: it may put BOS in front of nothing.
+        (Some(text), None) if text.is_empty() => {
+            Err(BadRequest::new("text", "is empty; give at least one token"))
+        }
+        (Some(text), None) => Ok((tokenizer.encode_prompt(&text), "text")),
+        (None, Some(ids)) => Ok((ids, "input_ids")),
+        (None, None) => Err(BadRequest::new("text", "is missing; send a string, or `input_ids`")),
+    }
+}
+
+/// `return_logprob` and `top_logprobs_num`: how many alternatives to report, if any.
+fn alternatives(fields: &mut Fields) -> Result<Option<usize>, BadRequest> {
+    let wanted = fields.boolean("return_logprob")?.unwrap_or(false);
+    let top = fields.integer("top_logprobs_num", 0..=MOST_ALTERNATIVES)?.unwrap_or(0);
+    // Text comes with them in any case.
+    fields.boolean("return_text_in_logprobs")?;
+    // -1: of output tokens only, which is all there is.
+    fields.integer("logprob_start_len", -1..=-1)?;
+    Ok(wanted.then_some(top as usize))
+}
+
+impl Answer {
+    /// What an update adds.
+    fn hear(&mut self, update: Update) -> Output {
+        self.completion_tokens += update.tokens.len();
+        let (mut token_logprobs, mut top_logprobs) = (Vec::new(), Vec::new());
+        for TokenOut { id, logprobs, .. } in &update.tokens {
+            let Some(found) = logprobs else { continue };
+            let named = |id: u32, logprob: f32| (logprob, id, self.tokenizer.name(id));
+            token_logprobs.push(named(*id, found.chosen));
+            top_logprobs.push(found.top.iter().map(|&(id, logprob)| named(id, logprob)).collect());
+        }
+        Output {
+            text: update.text.into_iter().map(|segment| segment.text).collect(),
+            output_ids: update.tokens.iter().map(|token| token.id).collect(),
+            meta_info: Meta {
+                id: self.id.clone(),
+                seed: self.seed,
+                finish_reason: update.finished.as_ref().map(|end| self.reason(end)),
+                prompt_tokens: self.prompt_tokens,
+                completion_tokens: self.completion_tokens,
+                output_token_logprobs: token_logprobs,
+                output_top_logprobs: top_logprobs,
+                end: update.finished.map(|finished| End::new(&finished)),
+            },
+        }
+    }
+
+    fn reason(&self, finished: &Finished) -> Value {
+        match finished.reason.name() {
+            "length" => json!({"type": "length", "length": self.completion_tokens}),
+            other => json!({"type": other}),
+        }
+    }
+
+    async fn whole(mut self, mut generation: Generation) -> Result<Output, ApiError> {
+        let mut whole: Option<Output> = None;
+        while let Some(heard) = generation.next().await {
+            let (_, update) = heard.map_err(|broken| broken.error())?;
+            let more = self.hear(update);
+            match &mut whole {
+                None => whole = Some(more),
+                Some(output) => output.extend(more),
+            }
+        }
+        Ok(whole.expect("a generation ends with an update"))
+    }
+}
+
+impl Output {
+    fn extend(&mut self, more: Output) {
+        self.text.push_str(&more.text);
+        self.output_ids.extend(more.output_ids);
+        let token_logprobs = std::mem::take(&mut self.meta_info.output_token_logprobs);
+        let top_logprobs = std::mem::take(&mut self.meta_info.output_top_logprobs);
+        let meta = more.meta_info;
+        self.meta_info = Meta {
+            output_token_logprobs: [token_logprobs, meta.output_token_logprobs].concat(),
+            output_top_logprobs: [top_logprobs, meta.output_top_logprobs].concat(),
+            ..meta
+        };
+    }
+}
+
+impl End {
+    fn new(finished: &Finished) -> End {
+        let stats = &finished.stats;
+        End {
+            cached_tokens: stats.cached_tokens,
+            queue_time: stats.queued.as_secs_f64(),
+            time_to_first_token: stats.first_token.as_secs_f64(),
+            e2e_latency: stats.total.as_secs_f64(),
+            spec_verify_ct: stats.steps,
+            spec_accept_length: stats.tau(),
+            spec_draft_token_num: stats.drafted,
+            spec_accept_token_num: stats.accepted_drafts(),
+            accepted_by_position: by_position(&stats.accepted),
+        }
+    }
+}
+
+impl Chunks for Answer {
+    fn open(&mut self, _: &mut Frames) {}
+
+    fn update(&mut self, _: usize, update: Update, frames: &mut Frames) -> Flow {
+        let output = self.hear(update);
+        if !output.output_ids.is_empty() || output.meta_info.finish_reason.is_some() {
+            frames.send(&output);
+        }
+        Flow::GoOn
+    }
+
+    fn close(&mut self, _: &mut Frames) {}
+}

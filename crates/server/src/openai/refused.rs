@@ -1,0 +1,156 @@
+//! Fields that exist elsewhere and have no effect here: which of their values are taken, because
+//! nothing is lost by them, and why the others are refused.
+
+use crate::error::BadRequest;
+use crate::fields::{Fields, describe, unknown};
+use serde_json::{Value, json};
+
+/// Values that are as good as none.
+#[derive(Clone, Copy)]
+enum Taken {
+    /// All: the field is for others than the model.
+    All,
+    /// Empty texts, lists and objects.
+    Empty,
+    /// This one.
+    Boolean(bool),
+    /// This number.
+    Number(f64),
+    /// One of these texts.
+    Texts(&'static [&'static str]),
+    /// An object whose `type` is `text`.
+    PlainText,
+}
+
+/// Field, values that are taken, and what to do about the others. A field that comes to have an
+/// effect leaves the table.
+const TABLE: &[(&str, Taken, &str)] = &[
+    ("user", Taken::All, ""),
+    ("metadata", Taken::All, ""),
+    ("safety_identifier", Taken::All, ""),
+    ("prompt_cache_key", Taken::All, ""),
+    ("prompt_cache_retention", Taken::All, ""),
+    ("verbosity", Taken::All, ""),
+    ("reasoning_effort", Taken::All, ""),
+    ("request_id", Taken::All, ""),
+    ("spaces_between_special_tokens", Taken::All, ""),
+    ("skip_special_tokens", Taken::Boolean(true), "control tokens are never part of the text"),
+    (
+        "include_stop_str_in_output",
+        Taken::Boolean(false),
+        "stop strings are never part of the text",
+    ),
+    ("store", Taken::Boolean(false), "nothing is stored here"),
+    ("service_tier", Taken::Texts(&["auto", "default"]), "there is one tier"),
+    ("logit_bias", Taken::Empty, NOT_YET),
+    ("presence_penalty", Taken::Number(0.0), NOT_YET),
+    ("frequency_penalty", Taken::Number(0.0), NOT_YET),
+    ("repetition_penalty", Taken::Number(1.0), NOT_YET),
+    ("length_penalty", Taken::Number(1.0), "there is no beam search"),
+    ("use_beam_search", Taken::Boolean(false), "there is no beam search"),
+    ("min_tokens", Taken::Number(0.0), NOT_YET),
+    ("priority", Taken::Number(0.0), "requests go in the order of their arrival"),
+    ("response_format", Taken::PlainText, NOT_YET),
+    ("guided_json", Taken::Empty, NOT_YET),
+    ("guided_regex", Taken::Empty, NOT_YET),
+    ("guided_choice", Taken::Empty, NOT_YET),
+    ("guided_grammar", Taken::Empty, NOT_YET),
+    ("structured_outputs", Taken::Empty, NOT_YET),
+    ("functions", Taken::Empty, "use `tools`"),
+    ("function_call", Taken::Texts(&["none", "auto"]), "use `tool_choice`"),
+    ("modalities", Taken::Texts(&["text"]), "the model writes text only"),
+    ("audio", Taken::Empty, "the model writes text only"),
+    ("prediction", Taken::Empty, "the drafter predicts; see `speculation`"),
+    ("web_search_options", Taken::Empty, "the model cannot search"),
+    ("suffix", Taken::Empty, "the model continues prompts and fills no gaps"),
+    ("prompt_logprobs", Taken::Boolean(false), "log-probabilities are of output tokens only"),
+    ("lora_path", Taken::Empty, "there are no adapters"),
+    ("image_data", Taken::Empty, "the model reads text only"),
+    ("return_hidden_states", Taken::Boolean(false), "they are not kept"),
+    ("return_routed_experts", Taken::Boolean(false), "there are none"),
+];
+
+const NOT_YET: &str = "it is not supported yet";
+
+impl Taken {
+    fn takes(self, value: &Value) -> bool {
+        match self {
+            Taken::All => true,
+            Taken::Empty => {
+                [json!(""), json!([]), json!({})].contains(value) || *value == Value::Null
+            }
+            Taken::Boolean(boolean) => *value == Value::Bool(boolean),
+            Taken::Number(number) => value.as_f64() == Some(number),
+            Taken::Texts(texts) => match value {
+                Value::String(text) => texts.contains(&text.as_str()),
+                Value::Array(items) => items.iter().all(|item| self.takes(item)),
+                _ => false,
+            },
+            Taken::PlainText => value.get("type").and_then(Value::as_str) == Some("text"),
+        }
+    }
+}
+
+/// Refuses the fields that nobody took, but for those without an effect.
+///
+/// # Errors
+/// The first field that would have to have one.
+pub(crate) fn end(fields: Fields) -> Result<(), BadRequest> {
+    for (path, value) in fields.rest() {
+        let name = path.rsplit('.').next().unwrap_or(&path);
+        let Some((_, taken, reason)) = TABLE.iter().find(|(field, ..)| *field == name) else {
+            return Err(unknown(&path));
+        };
+        if !taken.takes(&value) {
+            let problem = format!("is {}, but {reason}; leave it out", describe(&value));
+            return Err(BadRequest::new(path, problem));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(json: &Value) -> Result<(), BadRequest> {
+        end(Fields::parse(json.to_string().as_bytes()).expect("an object"))
+    }
+
+    #[test]
+    fn values_without_effect_are_taken() {
+        let body = json!({
+            "user": "me", "metadata": {"a": "b"}, "store": false, "logit_bias": {},
+            "presence_penalty": 0, "frequency_penalty": 0.0, "repetition_penalty": 1.0,
+            "response_format": {"type": "text"}, "modalities": ["text"], "suffix": null,
+            "service_tier": "auto", "function_call": "none", "unheard_of": null,
+        });
+        assert_eq!(check(&body), Ok(()));
+    }
+
+    #[test]
+    fn every_other_value_is_refused_by_name() {
+        for (field, value) in [
+            ("store", json!(true)),
+            ("logit_bias", json!({"5": 1})),
+            ("presence_penalty", json!(0.5)),
+            ("repetition_penalty", json!(0)),
+            ("min_tokens", json!(3)),
+            ("response_format", json!({"type": "json_object"})),
+            ("modalities", json!(["text", "audio"])),
+            ("suffix", json!("end")),
+            ("unheard_of", json!(1)),
+        ] {
+            let error = check(&json!({ field: value })).unwrap_err();
+            assert_eq!(error.param, field);
+            assert!(error.problem.ends_with("leave it out"), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_field_is_listed_twice() {
+        for (i, (name, ..)) in TABLE.iter().enumerate() {
+            assert!(TABLE[..i].iter().all(|(other, ..)| other != name), "{name}");
+        }
+    }
+}

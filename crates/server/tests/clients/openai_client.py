@@ -1,0 +1,194 @@
+"""The official `openai` Python client against a running server; run.sh starts both."""
+
+import json
+import os
+import unittest
+import urllib.request
+
+import openai
+
+BASE = os.environ["SLIPSTREAM_URL"]
+MODEL = "smollm2"
+PROMPT = [{"role": "user", "content": "Name three colours of the rainbow."}]
+
+
+def client(**more):
+    return openai.OpenAI(base_url=f"{BASE}/v1", api_key="sk-suite", max_retries=0, timeout=120, **more)
+
+
+def chat(**more):
+    options = {"model": MODEL, "messages": PROMPT, "max_tokens": 24, "seed": 7, **more}
+    return client().chat.completions.create(**options)
+
+
+def completion(**more):
+    options = {"model": MODEL, "prompt": "The sea is", "max_tokens": 16, "seed": 7, **more}
+    return client().completions.create(**options)
+
+
+class Chat(unittest.TestCase):
+    def test_whole(self):
+        answer = chat(temperature=0)
+        self.assertEqual(answer.object, "chat.completion")
+        self.assertEqual(answer.model, MODEL)
+        choice = answer.choices[0]
+        self.assertEqual(choice.message.role, "assistant")
+        self.assertTrue(choice.message.content)
+        self.assertIn(choice.finish_reason, ("stop", "length"))
+        usage = answer.usage
+        self.assertEqual(usage.total_tokens, usage.prompt_tokens + usage.completion_tokens)
+        self.assertGreaterEqual(usage.completion_tokens_details.accepted_prediction_tokens, 0)
+        self.assertGreaterEqual(usage.prompt_tokens_details.cached_tokens, 0)
+        self.assertEqual(answer.slipstream["seed"], 7)
+
+    def test_stream_equals_whole(self):
+        for more in ({"temperature": 0}, {"temperature": 1}, {"temperature": 0.8, "top_p": 0.9}):
+            whole = chat(**more)
+            chunks = list(chat(stream=True, stream_options={"include_usage": True}, **more))
+            text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+            self.assertEqual(text, whole.choices[0].message.content)
+            self.assertEqual(chunks[0].choices[0].delta.role, "assistant")
+            self.assertEqual(chunks[-1].choices, [])
+            self.assertEqual(chunks[-1].usage.completion_tokens, whole.usage.completion_tokens)
+            self.assertTrue(all(c.usage is None for c in chunks[:-1]))
+            reasons = [c.choices[0].finish_reason for c in chunks if c.choices]
+            self.assertEqual([r for r in reasons if r], [whole.choices[0].finish_reason])
+
+    def test_stream_helper(self):
+        # The helper takes an answer that ends by its length for a failure.
+        stop = chat(temperature=0).choices[0].message.content.split()[8]
+        options = {"max_tokens": 24, "seed": 7, "temperature": 0, "stop": stop}
+        with client().chat.completions.stream(model=MODEL, messages=PROMPT, **options) as stream:
+            text = "".join(e.delta for e in stream if e.type == "content.delta")
+            final = stream.get_final_completion()
+        self.assertEqual(final.choices[0].message.content, text)
+        self.assertEqual(text, chat(**options).choices[0].message.content)
+
+    def test_choices(self):
+        answer = chat(n=3, temperature=1.2)
+        self.assertEqual([c.index for c in answer.choices], [0, 1, 2])
+        for index, choice in enumerate(answer.choices):
+            alone = chat(seed=7 + index, temperature=1.2)
+            self.assertEqual(alone.choices[0].message.content, choice.message.content)
+
+    def test_log_probabilities(self):
+        answer = chat(temperature=0, logprobs=True, top_logprobs=3)
+        entries = answer.choices[0].logprobs.content
+        self.assertEqual(len(entries), answer.usage.completion_tokens)
+        for entry in entries:
+            self.assertEqual(len(entry.top_logprobs), 3)
+            self.assertEqual(entry.top_logprobs[0].token, entry.token)
+            self.assertLessEqual(entry.logprob, 0)
+
+    def test_stop_and_length(self):
+        text = chat(temperature=0, max_tokens=60).choices[0].message.content
+        stop = text.split()[2]
+        answer = chat(temperature=0, max_completion_tokens=60, stop=[stop, "never"])
+        self.assertEqual(answer.choices[0].message.content, text[: text.index(stop)])
+        self.assertEqual(answer.choices[0].finish_reason, "stop")
+        short = chat(temperature=0, max_tokens=3)
+        self.assertEqual(short.choices[0].finish_reason, "length")
+        self.assertEqual(short.usage.completion_tokens, 3)
+
+    def test_drafting_changes_no_byte(self):
+        for temperature in (0, 1):
+            texts = set()
+            for speculation in ({"enabled": False}, {"max_width": 3}, {"max_width": 8, "report": True}):
+                answer = chat(temperature=temperature, extra_body={"speculation": speculation})
+                texts.add(answer.choices[0].message.content)
+            self.assertEqual(len(texts), 1)
+            self.assertGreaterEqual(answer.speculation["tau"], 1)
+
+    def test_messages_of_every_kind(self):
+        parts = [{"type": "text", "text": "Name a "}, {"type": "text", "text": "fruit."}]
+        call = {"id": "call_a", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+        tools = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
+        answer = chat(
+            messages=[
+                {"role": "developer", "content": "Be brief."},
+                {"role": "user", "content": parts},
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "call_a", "content": "noon"},
+                {"role": "user", "content": "And now?"},
+            ],
+            tools=tools,
+            tool_choice="auto",
+            parallel_tool_calls=False,
+            user="somebody",
+            metadata={"a": "b"},
+            store=False,
+            extra_body={"ignore_eos": True, "top_k": 20, "min_p": 0.02, "stop_token_ids": [5]},
+        )
+        self.assertGreater(answer.usage.completion_tokens, 0)
+
+
+class Completions(unittest.TestCase):
+    def test_text_ids_and_lists(self):
+        one = completion(temperature=0)
+        tokens = post("/tokenize", {"prompt": "The sea is"})["tokens"]
+        self.assertEqual(completion(prompt=tokens, temperature=0).choices[0].text, one.choices[0].text)
+        two = completion(prompt=["The sea is", "A ship"], temperature=0, echo=True)
+        self.assertEqual(two.choices[0].text, "The sea is" + one.choices[0].text)
+        self.assertEqual([c.index for c in two.choices], [0, 1])
+        self.assertEqual(completion(prompt=[tokens, tokens], temperature=0).usage.prompt_tokens, 2 * len(tokens))
+
+    def test_stream_equals_whole(self):
+        whole = completion(temperature=1, logprobs=2)
+        text, tokens = "", []
+        for chunk in completion(temperature=1, logprobs=2, stream=True):
+            text += chunk.choices[0].text
+            if chunk.choices[0].logprobs:
+                tokens += chunk.choices[0].logprobs.tokens
+        self.assertEqual(text, whole.choices[0].text)
+        self.assertEqual(tokens, whole.choices[0].logprobs.tokens)
+
+
+class Everything(unittest.TestCase):
+    def test_models(self):
+        listed = list(client().models.list())
+        self.assertEqual([m.id for m in listed], [MODEL])
+        self.assertEqual(client().models.retrieve(MODEL).id, MODEL)
+
+    def test_errors_have_their_types(self):
+        with self.assertRaises(openai.BadRequestError) as bad:
+            chat(temperature=3)
+        self.assertEqual(bad.exception.param, "temperature")
+        self.assertEqual(bad.exception.type, "invalid_request_error")
+        with self.assertRaises(openai.NotFoundError) as missing:
+            chat(model="gpt-4")
+        self.assertEqual(missing.exception.code, "model_not_found")
+        with self.assertRaises(openai.AuthenticationError):
+            openai.OpenAI(base_url=f"{BASE}/v1", api_key="wrong", max_retries=0).models.list()
+        with self.assertRaises(openai.BadRequestError) as long:
+            chat(messages=[{"role": "user", "content": "word " * 20000}])
+        self.assertEqual(long.exception.code, "context_length_exceeded")
+        with self.assertRaises(openai.BadRequestError):
+            completion(suffix="end")
+
+    def test_an_abandoned_stream_ends(self):
+        stream = chat(stream=True, max_tokens=4000, extra_body={"ignore_eos": True})
+        next(iter(stream))
+        stream.close()
+        self.assertTrue(chat(max_tokens=2).choices)
+
+    def test_generate(self):
+        ids = post("/tokenize", {"prompt": "The sea is"})["tokens"]
+        params = {"max_new_tokens": 8, "temperature": 0}
+        out = post("/generate", {"input_ids": ids, "sampling_params": params})
+        self.assertEqual(len(out["output_ids"]), 8)
+        self.assertEqual(out["text"], completion(temperature=0, max_tokens=8).choices[0].text)
+        self.assertEqual(post("/detokenize", {"tokens": ids})["prompt"], "The sea is")
+
+
+def post(path, body):
+    request = urllib.request.Request(
+        BASE + path,
+        json.dumps(body).encode(),
+        {"content-type": "application/json", "authorization": "Bearer sk-suite"},
+    )
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        return json.load(answer)
+
+
+if __name__ == "__main__":
+    unittest.main()

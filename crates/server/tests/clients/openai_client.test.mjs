@@ -1,0 +1,114 @@
+// The official `openai` client for Node against a running server; run.sh starts both.
+
+import assert from "node:assert/strict";
+import test from "node:test";
+import OpenAI, { APIError, AuthenticationError, BadRequestError, NotFoundError } from "openai";
+
+const base = process.env.SLIPSTREAM_URL;
+const model = "smollm2";
+const options = { baseURL: `${base}/v1`, maxRetries: 0, timeout: 120_000 };
+const client = new OpenAI({ ...options, apiKey: "sk-suite" });
+const messages = [{ role: "user", content: "Name three colours of the rainbow." }];
+
+const chat = (more) =>
+  client.chat.completions.create({ model, messages, max_tokens: 24, seed: 7, ...more });
+const completion = (more) =>
+  client.completions.create({ model, prompt: "The sea is", max_tokens: 16, seed: 7, ...more });
+
+test("a chat is answered, with usage", async () => {
+  const answer = await chat({ temperature: 0 });
+  assert.equal(answer.object, "chat.completion");
+  assert.equal(answer.choices[0].message.role, "assistant");
+  assert.ok(answer.choices[0].message.content.length > 0);
+  const { prompt_tokens, completion_tokens, total_tokens } = answer.usage;
+  assert.equal(total_tokens, prompt_tokens + completion_tokens);
+  assert.equal(answer.slipstream.seed, 7);
+});
+
+test("a stream adds up to the whole answer", async () => {
+  for (const temperature of [0, 1]) {
+    const whole = await chat({ temperature });
+    const stream = await chat({
+      temperature,
+      stream: true,
+      stream_options: { include_usage: true },
+    });
+    let text = "";
+    let last;
+    for await (const chunk of stream) {
+      text += chunk.choices[0]?.delta?.content ?? "";
+      last = chunk;
+    }
+    assert.equal(text, whole.choices[0].message.content);
+    assert.deepEqual(last.choices, []);
+    assert.equal(last.usage.completion_tokens, whole.usage.completion_tokens);
+  }
+});
+
+test("the stream helper puts the answer together", async () => {
+  const stream = client.chat.completions.stream({
+    model,
+    messages,
+    max_tokens: 24,
+    seed: 7,
+    temperature: 0,
+  });
+  const text = await stream.finalContent();
+  assert.equal(text, (await chat({ temperature: 0 })).choices[0].message.content);
+});
+
+test("choices are numbered and have seeds of their own", async () => {
+  const answer = await chat({ n: 2, temperature: 1.2 });
+  const second = await chat({ seed: 8, temperature: 1.2 });
+  assert.deepEqual(answer.choices.map((choice) => choice.index), [0, 1]);
+  assert.equal(answer.choices[1].message.content, second.choices[0].message.content);
+});
+
+test("a drawn seed comes back whole and gives the same again", async () => {
+  const first = await chat({ seed: undefined, temperature: 2 });
+  assert.ok(Number.isSafeInteger(first.slipstream.seed));
+  const again = await chat({ seed: first.slipstream.seed, temperature: 2 });
+  assert.equal(again.choices[0].message.content, first.choices[0].message.content);
+});
+
+test("drafting changes no byte", async () => {
+  const plain = await chat({ temperature: 1, speculation: { enabled: false } });
+  const drafted = await chat({ temperature: 1, speculation: { max_width: 8, report: true } });
+  assert.equal(plain.choices[0].message.content, drafted.choices[0].message.content);
+  assert.ok(drafted.speculation.tau >= 1);
+});
+
+test("completions take text, ids and lists", async () => {
+  const one = await completion({ temperature: 0 });
+  const both = await completion({ prompt: ["The sea is", "A ship"], temperature: 0, echo: true });
+  assert.equal(both.choices[0].text, `The sea is${one.choices[0].text}`);
+  const whole = await completion({ temperature: 1, logprobs: 2 });
+  assert.equal(whole.choices[0].logprobs.tokens.length, whole.usage.completion_tokens);
+});
+
+test("models are listed", async () => {
+  const ids = [];
+  for await (const entry of client.models.list()) ids.push(entry.id);
+  assert.deepEqual(ids, [model]);
+  assert.equal((await client.models.retrieve(model)).id, model);
+});
+
+test("errors have their types", async () => {
+  await assert.rejects(chat({ temperature: 3 }), (error) => {
+    assert.ok(error instanceof BadRequestError && error instanceof APIError);
+    assert.equal(error.param, "temperature");
+    return true;
+  });
+  await assert.rejects(chat({ model: "gpt-4" }), NotFoundError);
+  const stranger = new OpenAI({ ...options, apiKey: "wrong" });
+  await assert.rejects(stranger.models.list(), AuthenticationError);
+});
+
+test("a stream that is given up ends", async () => {
+  const stream = await chat({ stream: true, max_tokens: 4000, ignore_eos: true });
+  for await (const chunk of stream) {
+    assert.ok(chunk.id);
+    break;
+  }
+  assert.equal((await chat({ max_tokens: 2 })).usage.completion_tokens, 2);
+});

@@ -1,0 +1,12 @@
+//! The server over real sockets: every endpoint, every refusal, and what happens to clients that
+//! vanish, dawdle or come in crowds. Scripted targets and gates decide what happens when; no test
+//! depends on how fast the machine is.
+
+mod answers;
+mod client;
+mod clients;
+mod lifecycle;
+mod refusals;
+mod scripted;
+mod site;
+mod streams;

@@ -1,0 +1,92 @@
+//! `slipstream serve`: the pair behind an OpenAI-compatible server, until a signal ends it.
+
+mod args;
+
+pub(crate) use args::ServeArgs;
+
+use crate::failure::Failure;
+use crate::session;
+use args::{EngineArgs, LimitArgs, ListenArgs, Log};
+use engine::{Engine, EngineOptions, WidthPolicy};
+use server::{ApiKey, Config, Limits, Model, Server};
+use std::fs;
+use std::io::{self, Write, stdout};
+use std::path::Path;
+
+pub(crate) fn run(args: ServeArgs) -> Result<(), Failure> {
+    let config = config(&args)?;
+    log(args.listen.log);
+    let pair = session::load(&args.model)?;
+    let model = Model::of(&pair);
+    let engine = Engine::new(pair, options(&args.engine, args.model.width));
+    let server = Server::start(engine, model, config).map_err(Failure::input)?;
+    server.heed_signals()?;
+    // One line, for whoever started this and waits for it.
+    writeln!(stdout(), "listening on http://{}", server.address())?;
+    stdout().flush()?;
+    Ok(server.wait()?)
+}
+
+fn config(args: &ServeArgs) -> Result<Config, Failure> {
+    let ListenArgs { host, port, api_key, api_key_file, served_name, cors_origin, .. } =
+        &args.listen;
+    let LimitArgs { max_body, max_connections, request_timeout, drain_timeout } = args.limits;
+    let mut keys = api_key.clone();
+    if let Some(path) = api_key_file {
+        keys.extend(keys_of(path)?);
+    }
+    let names = match &served_name[..] {
+        [] => vec![args.model.model.clone()],
+        names => names.to_vec(),
+    };
+    Ok(Config {
+        host: host.clone(),
+        port: *port,
+        names,
+        keys,
+        origins: cors_origin.clone(),
+        limits: Limits {
+            body_bytes: max_body.saturating_mul(1 << 20),
+            connections: max_connections,
+            request_time: Some(request_timeout),
+            drain_time: drain_timeout,
+            ..Limits::default()
+        },
+    })
+}
+
+/// The keys in a file; at least one, so that an empty file does not open the server.
+fn keys_of(path: &Path) -> Result<Vec<ApiKey>, Failure> {
+    let problem =
+        |what: String| Failure::Input(format!("--api-key-file {}: {what}", path.display()));
+    let text = fs::read_to_string(path).map_err(|error| problem(error.to_string()))?;
+    let lines = text.lines().map(str::trim).enumerate();
+    let keys = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let keys = keys.map(|(index, line)| {
+        ApiKey::new(line).map_err(|error| problem(format!("line {}: {error}", index + 1)))
+    });
+    let keys: Vec<ApiKey> = keys.collect::<Result<_, _>>()?;
+    if keys.is_empty() {
+        return Err(problem("holds no key".into()));
+    }
+    Ok(keys)
+}
+
+fn options(args: &EngineArgs, width: Option<usize>) -> EngineOptions {
+    let EngineArgs { max_running, max_waiting, kv_tokens } = *args;
+    let options = EngineOptions { max_running, max_waiting, kv_tokens, ..EngineOptions::default() };
+    match width {
+        Some(width) => EngineOptions { width, widths: WidthPolicy::Fixed, ..options },
+        None => session::adaptive(options),
+    }
+}
+
+/// Sends what the server notes to standard error.
+fn log(format: Log) {
+    let lines = tracing_subscriber::fmt().with_writer(io::stderr).with_target(false);
+    match format {
+        Log::Text => lines.with_ansi(false).init(),
+        Log::Json => lines.json().flatten_event(true).init(),
+        Log::Off => {}
+    }
+}
