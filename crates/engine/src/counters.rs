@@ -30,7 +30,7 @@ pub struct StepTimes {
     pub draft: Duration,
     /// Verify pass and choice.
     pub verify: Duration,
-    /// Absorbing accepted tokens.
+    /// Absorbing committed tokens, whether in the step that committed them or later.
     pub absorb: Duration,
 }
 

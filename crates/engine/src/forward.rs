@@ -17,8 +17,6 @@ pub(crate) struct Forward {
     page_size: usize,
     clock: Clock,
     pass: Pass,
-    /// Features of the rows to absorb, `[rows, taps · hidden]`.
-    features: Vec<f32>,
     /// An [`Entry`] a planned row of the last step.
     results: Vec<u32>,
 }
@@ -91,21 +89,21 @@ impl Forward {
         page_size: usize,
         clock: Clock,
     ) -> Forward {
-        let (pass, features, results) = (Pass::default(), Vec::new(), Vec::new());
-        Forward { target, drafter, page_size, clock, pass, features, results }
+        let (pass, results) = (Pass::default(), Vec::new());
+        Forward { target, drafter, page_size, clock, pass, results }
     }
 
     /// Runs the step `planned`.
     pub(crate) fn run(&mut self, planned: &[PlannedRow], mut memory: StepMemory<'_>) -> Aside {
         let mut times = StepTimes::default();
-        let start = self.clock.now();
-        let drafts = self.draft(planned, &memory);
+        let drafts = self.draft(planned, &memory, &mut times);
         let drafted = self.clock.now();
-        times.draft = drafted - start;
 
         let blocks = self.build(planned, drafts, &memory);
         if self.pass.rows() > 0 {
-            self.target.forward(&self.pass, self.drafter.taps());
+            let absorbing = planned.iter().any(|row| row.absorb == Absorb::Keep);
+            let taps = if absorbing { self.drafter.taps() } else { &[] };
+            self.target.forward(&self.pass, taps);
             self.clock.work("verify", self.pass.rows());
         }
         let chosen = self.choose(&blocks);
@@ -116,7 +114,7 @@ impl Forward {
         times.verify = verified - drafted;
 
         self.absorb(&blocks, &outcomes);
-        times.absorb = self.clock.now() - verified;
+        times.absorb += self.clock.now() - verified;
         Aside { logprobs, times }
     }
 
@@ -126,7 +124,12 @@ impl Forward {
     }
 
     /// Proposals of every planned row (none for chunks).
-    fn draft(&mut self, planned: &[PlannedRow], memory: &StepMemory<'_>) -> Vec<Vec<u32>> {
+    fn draft(
+        &mut self,
+        planned: &[PlannedRow],
+        memory: &StepMemory<'_>,
+        times: &mut StepTimes,
+    ) -> Vec<Vec<u32>> {
         let mut drafts = vec![Vec::new(); planned.len()];
         let (mut wanting, mut places) = (Vec::new(), Vec::new());
         for (i, (row, pages)) in with_pages(planned, memory.pages).enumerate() {
@@ -143,9 +146,14 @@ impl Forward {
         if wanting.is_empty() {
             return drafts;
         }
+        let start = self.clock.now();
+        self.drafter.settle();
+        let settled = self.clock.now();
+        times.absorb = settled - start;
         let mut proposals = vec![Vec::new(); wanting.len()];
         self.drafter.propose(&wanting, &mut proposals);
         self.clock.work("draft", wanting.len());
+        times.draft = self.clock.now() - settled;
         for (place, proposal) in places.into_iter().zip(proposals) {
             drafts[place] = proposal;
         }
@@ -232,23 +240,20 @@ impl Forward {
     fn absorb(&mut self, blocks: &[Block<'_>], outcomes: &[RowOutcome]) {
         let features = self.target.features();
         let width = features.len() / self.pass.rows().max(1);
-        self.features.clear();
-        let (mut positions, mut slots) = (Vec::new(), Vec::new());
+        if width == 0 {
+            return;
+        }
         for (block, outcome) in blocks.iter().zip(outcomes) {
-            if block.row.absorb == Absorb::Skip {
+            let kept = block.kept(outcome);
+            if block.row.absorb == Absorb::Skip || kept == 0 {
                 continue;
             }
-            let kept = block.kept(outcome);
+            let tokens = block.context..block.context + kept;
+            let positions: Vec<u32> = tokens.clone().map(|t| t as u32).collect();
+            let slots: Vec<u32> = tokens.map(|t| slot(t, block.pages, self.page_size)).collect();
             let rows = block.first * width..(block.first + kept) * width;
-            self.features.extend_from_slice(&features[rows]);
-            for t in block.context..block.context + kept {
-                positions.push(t as u32);
-                slots.push(slot(t, block.pages, self.page_size));
-            }
-        }
-        if width > 0 && !positions.is_empty() {
-            self.drafter.absorb(&self.features, &positions, &slots);
-            self.clock.work("absorb", positions.len());
+            self.drafter.absorb(&features[rows], &positions, &slots);
+            self.clock.work("absorb", kept);
         }
     }
 }

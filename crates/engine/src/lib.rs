@@ -14,6 +14,7 @@ mod collect;
 mod counters;
 pub mod draft;
 mod forward;
+mod measure;
 mod memory;
 mod open;
 mod output;
@@ -29,8 +30,8 @@ pub use memory::{EngineOptions, KvPages};
 pub use output::{Finished, Segment, Stats, TokenOut, Update};
 pub use pair::{Pair, PairOptions};
 pub use schedule::{
-    Discipline, FinishReason, Limits, Reject, Request, RequestError, Sampling, Speculation,
-    StepCost, Stops, Tally, WidthPolicy,
+    CostCurve, Discipline, FinishReason, Limits, Reject, Request, RequestError, Sampling,
+    Speculation, StepCost, Stops, Tally, WidthPolicy,
 };
 pub use service::{Event, Handle, Service, Stream, SubmitError, Ticket};
 pub use target::{Target, Vocabulary};
@@ -150,7 +151,8 @@ impl Engine {
         Engine::on(&Threads::new(), pair, options)
     }
 
-    /// An engine over a pair's target with another drafter than the pair's own.
+    /// An engine over a pair's target with another drafter than the pair's own. It is asked about
+    /// requests only: no cost is measured, what `options.widths` lacks is learned.
     pub fn with_drafter(pair: Pair, drafter: Box<dyn Drafter>, options: EngineOptions) -> Engine {
         let parts = Parts { drafter, mask_id: None, ..Parts::of(pair, &options) };
         Engine::assemble(&Threads::new(), parts, options)
@@ -159,13 +161,14 @@ impl Engine {
 
 impl<D: HostDevice> Engine<D> {
     /// An engine over a loaded pair, on `device`.
-    pub fn on(device: &D, pair: Pair, options: EngineOptions) -> Engine<D> {
-        let parts = Parts::of(pair, &options);
+    pub fn on(device: &D, pair: Pair, mut options: EngineOptions) -> Engine<D> {
+        let mut parts = Parts::of(pair, &options);
+        parts.measure(&mut options);
         Engine::assemble(device, parts, options)
     }
 
     /// An engine over `parts`, on `device`. `options.kv_tokens` is not looked at: the parts have
-    /// their memory already.
+    /// their memory already. No cost is measured: what `options.widths` lacks is learned.
     pub fn assemble(device: &D, parts: Parts, options: EngineOptions) -> Engine<D> {
         let Parts { target, drafter, vocabulary, context, pages, mask_id } = parts;
         let (block, page_size) = (drafter.block(), options.page_size);

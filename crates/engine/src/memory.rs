@@ -2,7 +2,7 @@
 
 use crate::Pair;
 use device::Fence;
-use schedule::{Discipline, WidthPolicy};
+use schedule::{Discipline, StepCost, WidthPolicy};
 
 /// Bytes of KV memory taken at most when nobody says how much.
 const DEFAULT_KV_BYTES: usize = 4 << 30;
@@ -24,7 +24,8 @@ pub struct EngineOptions {
     /// Verify width of drafting requests that name none (the anchor included); the widest when
     /// widths adapt.
     pub width: usize,
-    /// Whether the width of requests that name none adapts to what pays.
+    /// Whether the width of requests that name none adapts to what pays. An adaptive policy that
+    /// knows no cost has it measured when an engine starts over a pair, in about 50 ms.
     pub widths: WidthPolicy,
     /// How a step is ordered after the one before it; anything but [`Fence::Fine`] is there to be
     /// measured against it.
@@ -42,8 +43,8 @@ impl Default for EngineOptions {
             chunk: 512,
             max_running: 1,
             max_waiting: 1024,
-            width: 5,
-            widths: WidthPolicy::Fixed,
+            width: 8,
+            widths: WidthPolicy::Adaptive(StepCost::default()),
             fence: Fence::Fine,
             discipline: Discipline::Sound,
         }

@@ -1,8 +1,23 @@
 //! What a step costs: curves measured at start-up, learned from landed steps, or both. Seconds
 //! come in as arguments; only their ratios matter.
+//!
+//! A step's time is taken to be a curve's value times the device's *pace*, which wanders with the
+//! length of the contexts and with what else the machine does. A width chosen long ago would look
+//! cheap or dear only because the pace was another then, so readings are divided by it.
 
-/// Share of a new reading in a point of a curve. Readings wander with the length of the contexts.
-const NEW: f64 = 0.1;
+/// Share of a new reading in the pace: contexts of a request grow within a few hundred steps.
+const NEW_PACE: f64 = 0.1;
+/// The same in a point of a curve: much less, so that a change of pace is told from one of shape.
+const NEW_POINT: f64 = 0.02;
+/// Of so many first readings of a point the least counts: interruptions only ever add.
+const FIRST: u32 = 3;
+/// A reading further above what is known than this share of it counts as if it were so far.
+const FAR: f64 = 0.5;
+
+/// `known` after a `reading` of which a share of `new` counts.
+fn follow(known: f64, reading: f64, new: f64) -> f64 {
+    known * (1.0 + new * (reading / known - 1.0).min(FAR))
+}
 
 /// Seconds as a function of a count. Between known points it is linear, and the origin counts as
 /// one. What lies beyond them is taken to be cheap, so that it is tried and becomes known.
@@ -17,6 +32,18 @@ struct Point {
     bucket: u32,
     count: f64,
     seconds: f64,
+    readings: u32,
+}
+
+impl Point {
+    fn learn(&mut self, count: f64, seconds: f64) {
+        self.readings = self.readings.saturating_add(1);
+        self.count += NEW_POINT * (count - self.count);
+        self.seconds = match self.readings {
+            0..=FIRST => self.seconds.min(seconds),
+            _ => follow(self.seconds, seconds, NEW_POINT),
+        };
+    }
 }
 
 /// Counts up to 4 stand alone, above that each octave has two buckets.
@@ -41,13 +68,26 @@ impl CostCurve {
             return;
         }
         let (bucket, count) = (bucket(count), count as f64);
-        match self.points.binary_search_by_key(&bucket, |point| point.bucket) {
+        let at = match self.points.binary_search_by_key(&bucket, |point| point.bucket) {
             Ok(at) => {
-                let point = &mut self.points[at];
-                point.count += NEW * (count - point.count);
-                point.seconds += NEW * (seconds - point.seconds);
+                self.points[at].learn(count, seconds);
+                at
             }
-            Err(at) => self.points.insert(at, Point { bucket, count, seconds }),
+            Err(at) => {
+                self.points.insert(at, Point { bucket, count, seconds, readings: 1 });
+                at
+            }
+        };
+        self.straighten(at);
+    }
+
+    /// Less work never takes longer: a point that says so, because its readings were interrupted
+    /// or are old, is lowered. `changed` is the only point that may have moved.
+    fn straighten(&mut self, changed: usize) {
+        let next = self.points.get(changed + 1).map_or(f64::INFINITY, |next| next.seconds);
+        let least = self.points[changed].seconds.min(next);
+        for point in &mut self.points[..=changed] {
+            point.seconds = point.seconds.min(least);
         }
     }
 
@@ -82,7 +122,7 @@ impl CostCurve {
     }
 }
 
-const ORIGIN: Point = Point { bucket: 0, count: 0.0, seconds: 0.0 };
+const ORIGIN: Point = Point { bucket: 0, count: 0.0, seconds: 0.0, readings: 0 };
 
 fn slope(below: &Point, above: &Point) -> f64 {
     (above.seconds - below.seconds) / (above.count - below.count)
@@ -120,13 +160,35 @@ impl Rising<'_> {
     }
 }
 
-/// What the two passes of a step cost.
+/// What the two passes of a step cost. The default knows nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepCost {
     /// The target's pass and all that comes with it, by its tokens.
     pub verify: CostCurve,
     /// The drafter's pass, by the rows it drafts for.
     pub draft: CostCurve,
+}
+
+impl StepCost {
+    /// Whether neither curve has a point.
+    pub fn is_unknown(&self) -> bool {
+        self.verify.points.is_empty() && self.draft.points.is_empty()
+    }
+
+    /// Takes in a landed step's seconds. `pace` is the device's, 1 at first.
+    pub(crate) fn learn(
+        &mut self,
+        pace: &mut f64,
+        (tokens, verify): (usize, f64),
+        (drafting, draft): (usize, f64),
+    ) {
+        let expected = self.verify.seconds(tokens);
+        if expected > 0.0 && verify > 0.0 && verify.is_finite() {
+            *pace = follow(*pace, verify / expected, NEW_PACE);
+        }
+        self.verify.learn(tokens, verify / *pace);
+        self.draft.learn(drafting, draft / *pace);
+    }
 }
 
 #[cfg(test)]
@@ -165,11 +227,53 @@ mod tests {
     #[test]
     fn a_point_follows_its_readings() {
         let mut curve = CostCurve::measured([(8, 4.0)]);
-        (0..100).for_each(|_| curve.learn(8, 6.0));
+        (0..500).for_each(|_| curve.learn(8, 6.0));
         assert!((curve.seconds(8) - 6.0).abs() < 1e-3);
         for (count, seconds) in [(0, 1.0), (8, f64::NAN), (8, 0.0), (8, -1.0)] {
             curve.learn(count, seconds);
         }
         assert!((curve.seconds(8) - 6.0).abs() < 1e-3);
+    }
+
+    /// An interruption moves a point a little, however long it was.
+    #[test]
+    fn an_interruption_is_no_news() {
+        let mut curve = CostCurve::measured([(8, 4000.0), (8, 4.0)]);
+        assert_eq!(curve.seconds(8), 4.0);
+        (0..3).for_each(|_| curve.learn(8, 4000.0));
+        assert!(curve.seconds(8) <= 4.0 * (1.0 + 3.0 * FAR * NEW_POINT));
+    }
+
+    /// While contexts grow, or the machine is busy, only one count may be seen. The others stay in
+    /// proportion, and come out as they were when the pace is back.
+    #[test]
+    fn a_change_of_pace_leaves_the_shape_alone() {
+        let known = |at| CostCurve::measured([at; 50]);
+        let mut cost = StepCost { verify: known((1, 4.0)), draft: known((1, 3.0)) };
+        cost.verify.learn(8, 8.0);
+        let (before, mut pace) = (cost.clone(), 1.0);
+        let near = |a: f64, b: f64| (a / b - 1.0).abs() < 0.1;
+        for slower in [1.5, 1.0] {
+            (0..200).for_each(|_| cost.learn(&mut pace, (1, 4.0 * slower), (0, 0.0)));
+            assert!(near(pace * cost.verify.seconds(1), 4.0 * slower));
+            let of_one = |cost: &StepCost, seconds: f64| seconds / cost.verify.seconds(1);
+            assert!(near(of_one(&cost, cost.verify.seconds(8)), 2.0));
+            assert!(near(of_one(&cost, cost.draft.seconds(1)), of_one(&before, 3.0)));
+        }
+    }
+
+    #[test]
+    fn less_work_never_takes_longer() {
+        let mut curve = CostCurve::measured([(1, 4.0), (8, 90.0), (4, 5.0)]);
+        assert_eq!([1, 4, 8].map(|count| curve.seconds(count)), [4.0, 5.0, 90.0]);
+        curve.learn(16, 6.0);
+        assert_eq!([1, 4, 8, 16].map(|count| curve.seconds(count)), [4.0, 5.0, 6.0, 6.0]);
+        (0..1000).for_each(|_| curve.learn(4, 9.0));
+        assert_eq!(curve.seconds(4), 6.0, "the next one is not known to be slower");
+        (0..1000).for_each(|_| curve.learn(16, 20.0));
+        (0..1000).for_each(|_| curve.learn(8, 12.0));
+        (0..1000).for_each(|_| curve.learn(4, 9.0));
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-3;
+        assert!(near(curve.seconds(4), 9.0) && near(curve.seconds(16), 20.0));
     }
 }

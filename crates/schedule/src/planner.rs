@@ -40,7 +40,7 @@ impl Scheduler {
         let unsent = self.list(&mut able);
         let share = unsent.min((self.options.step_tokens / CHUNK_SHARE).max(1));
         let mut step = self.spare.take().unwrap_or_else(StepPlan::empty);
-        self.plan_blocks(&mut able.blocks, self.options.step_tokens - share, share, &mut step);
+        self.plan_blocks(&mut able.blocks, self.options.step_tokens - share, unsent, &mut step);
         self.plan_chunks(&able.chunks, self.options.step_tokens - step.tokens(), &mut step);
         self.able = able;
         if step.rows.is_empty() {
@@ -124,12 +124,13 @@ impl Scheduler {
         slots.div_ceil(self.options.page_size).saturating_sub(running.lease.pages().len())
     }
 
-    /// Plans verify blocks of at most `budget` tokens; `beside` tokens of chunks will follow.
+    /// Plans verify blocks of at most `budget` tokens. Chunks will follow: as much of `unsent` as has
+    /// room. What has none is not spared by narrow blocks, it comes later.
     fn plan_blocks(
         &mut self,
         rows: &mut Vec<Seat>,
         budget: usize,
-        beside: usize,
+        unsent: usize,
         step: &mut StepPlan,
     ) {
         self.take_turns(rows, budget);
@@ -137,7 +138,7 @@ impl Scheduler {
         let holder = |&(_, row): &Seat| crew.holder(row).expect("it was just listed");
         let wishes: Vec<Wish<'_>> =
             rows.iter().map(holder).map(|running| wish(running, options)).collect();
-        let widths = widths.choose(&wishes, budget, beside);
+        let widths = widths.choose(&wishes, budget, unsent.min(options.step_tokens));
         for (&(_, row), width) in rows.iter().zip(widths) {
             let Some(width) = self.reserve(row, width) else { continue };
             let running = self.crew.holder_mut(row).expect("its pages were just reserved");

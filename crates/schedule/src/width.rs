@@ -5,20 +5,19 @@
 use crate::cost::StepCost;
 
 /// Share of the past that remains in a request's estimate after each of its verify passes.
-const KEEP_OWN: f64 = 0.9;
+const KEEP_OWN: f64 = 0.95;
 /// The same of the estimate over all requests.
 const KEEP_ALL: f64 = 0.98;
-/// Verify passes that the estimate over all requests counts for in one request's own.
-const PRIOR: f64 = 3.0;
+/// Verify passes that the estimate over all requests counts for in one request's own. Requests do
+/// not differ very much, and of many estimates the best is a lucky one.
+const PRIOR: f64 = 8.0;
 /// Chance that a draft is accepted after those before it were, before anything is known: high,
 /// so that drafting is tried.
 const HOPE: f64 = 0.8;
-/// Steps between two trials while drafting does not pay; the pause doubles with each trial, until
-/// a draft is accepted.
-const FIRST_PAUSE: u32 = 32;
-const LAST_PAUSE: u32 = 1024;
-/// One row in so many takes part in a trial.
-const TRIAL_SHARE: usize = 8;
+/// Drafting has to promise this share more tokens per second than none: promises are estimates.
+const MARGIN: f64 = 0.03;
+/// Share of the time that trials of what seems worse may cost by its promise.
+const TRIALS: f64 = 0.0025;
 /// Gains are sorted to two to the power of this many levels.
 const LEVEL_BITS: u32 = 8;
 
@@ -86,10 +85,10 @@ pub(crate) enum Want {
 pub(crate) struct Widths {
     policy: WidthPolicy,
     all: Acceptance,
-    /// Steps that could have drafted since one did.
-    undrafted: u32,
-    pause: u32,
-    trials: usize,
+    /// The device's pace, see cost.rs.
+    pace: f64,
+    /// Seconds that a trial may cost by now.
+    savings: f64,
     /// Room for the widenings of a step, kept from step to step: `[drafts, rows]`, the gain of
     /// each, or [`NONE`]; and all of them sorted.
     gains: Vec<f32>,
@@ -126,14 +125,11 @@ impl Widths {
     pub(crate) fn new(policy: WidthPolicy, max_width: usize) -> Widths {
         let all = Acceptance::new(max_width);
         let (gains, sorted) = (Vec::new(), Vec::new());
-        Widths { policy, all, undrafted: 0, pause: FIRST_PAUSE, trials: 0, gains, sorted }
+        Widths { policy, all, pace: 1.0, savings: 0.0, gains, sorted }
     }
 
     /// Takes in a verify pass of a request that looked at `drafted` drafts, at least one.
     pub(crate) fn observe(&mut self, own: &mut Acceptance, accepted: usize, drafted: usize) {
-        if accepted > 0 {
-            self.pause = FIRST_PAUSE;
-        }
         own.observe(accepted, drafted, KEEP_OWN);
         self.all.observe(accepted, drafted, KEEP_ALL);
     }
@@ -147,8 +143,7 @@ impl Widths {
     /// Takes in the seconds of a landed step.
     pub(crate) fn learn(&mut self, tokens: usize, drafting: usize, verify: f64, draft: f64) {
         if let WidthPolicy::Adaptive(cost) = &mut self.policy {
-            cost.verify.learn(tokens, verify);
-            cost.draft.learn(drafting, draft);
+            cost.learn(&mut self.pace, (tokens, verify), (drafting, draft));
         }
     }
 
@@ -165,15 +160,26 @@ impl Widths {
         let WidthPolicy::Adaptive(cost) = &self.policy else { return widths };
         find(&self.all, wishes, &mut self.gains, &mut self.sorted);
         self.sorted.truncate(left);
-        let given = self.given(wishes, &widths, beside);
-        let take = worth(cost, given, &self.sorted);
-        self.sorted[..take].iter().for_each(|step| widths[step.row as usize] += 1);
-        if take > 0 {
-            self.undrafted = 0;
-        } else if !self.sorted.is_empty() {
-            self.try_again(&mut widths);
+        if !self.sorted.is_empty() {
+            let given = self.given(wishes, &widths);
+            let take = self.decide(&Choice::new(cost, given, beside, &self.sorted));
+            self.sorted[..take].iter().for_each(|step| widths[step.row as usize] += 1);
         }
         widths
+    }
+
+    /// The better offer; now and then the other one, to see whether it still is worse: requests,
+    /// load and costs change. Such trials may lose a fixed share of the time, so what is a little
+    /// worse is tried often, and what is hopeless seldom.
+    fn decide(&mut self, choice: &Choice) -> usize {
+        let Choice { better, other, rate } = choice;
+        self.savings += better.seconds * TRIALS;
+        let loss = (better.worth(*rate) - other.worth(*rate)) / rate + MARGIN * other.seconds;
+        if self.savings > 0.0 && loss <= self.savings {
+            self.savings = 0.0;
+            return other.take;
+        }
+        better.take
     }
 
     /// Widens the rows whose widths are not open to judgement, in turns, by `left` tokens at most.
@@ -197,9 +203,9 @@ impl Widths {
     }
 
     /// What `widths`, which were granted, do.
-    fn given(&self, wishes: &[Wish<'_>], widths: &[usize], beside: usize) -> Given {
+    fn given(&self, wishes: &[Wish<'_>], widths: &[usize]) -> Given {
         let expected = 0.0;
-        let mut given = Given { expected, tokens: beside, drafting: 0 };
+        let mut given = Given { expected, tokens: 0, drafting: 0 };
         for (wish, &width) in wishes.iter().zip(widths) {
             given.tokens += width;
             given.drafting += usize::from(width > 1);
@@ -211,24 +217,6 @@ impl Widths {
             }
         }
         given
-    }
-
-    /// While drafting does not pay, a few of the rows that could be wider draft one token now and
-    /// then: the requests, or the load, may have changed.
-    fn try_again(&mut self, widths: &mut [usize]) {
-        self.undrafted += 1;
-        if self.undrafted < self.pause {
-            return;
-        }
-        (self.undrafted, self.pause) = (0, (self.pause * 2).min(LAST_PAUSE));
-        let first = self.sorted.iter().filter(|step| step.nth == Nth::First);
-        let mut rows: Vec<usize> = first.map(|step| step.row as usize).collect();
-        rows.sort_unstable();
-        let count = rows.len().div_ceil(TRIAL_SHARE);
-        for i in 0..count {
-            widths[rows[(self.trials + i) % rows.len()]] = 2;
-        }
-        self.trials += count;
     }
 }
 
@@ -276,25 +264,83 @@ fn bin(chance: f32) -> usize {
     (below >> (f32::MANTISSA_DIGITS - 1 - LEVEL_BITS)) as usize
 }
 
-/// How many of `steps`, from the first, make the most expected tokens per second.
-fn worth(cost: &StepCost, given: Given, steps: &[Step]) -> usize {
-    let Given { mut expected, tokens, drafting } = given;
-    let rate = |expected: f64, seconds: f64| expected / seconds.max(f64::MIN_POSITIVE);
-    let (mut verify, mut drafts) = (cost.verify.rising(tokens), cost.draft.rising(drafting));
+/// What a step would do with the first `take` widenings.
+#[derive(Clone, Copy, Debug)]
+struct Offer {
+    take: usize,
+    /// Expected.
+    tokens: f64,
+    /// Without what the work beside takes by itself.
+    seconds: f64,
+}
+
+impl Offer {
+    fn rate(&self) -> f64 {
+        self.tokens / self.seconds.max(f64::MIN_POSITIVE)
+    }
+
+    /// Tokens beyond those that the same time would make at `rate`.
+    fn worth(&self, rate: f64) -> f64 {
+        self.tokens - rate * self.seconds
+    }
+}
+
+/// Drafting more than is given or not, both as well as can be.
+#[derive(Debug)]
+struct Choice {
+    better: Offer,
+    other: Offer,
+    /// Tokens a second of the better one if there were no other work: what time is worth.
+    rate: f64,
+}
+
+impl Choice {
+    /// Chooses between what is `given` only and some of `steps`, of which there is one at least.
+    /// Work beside has to be done in any case, so its time counts for neither; but what time is
+    /// worth is known from steps without.
+    fn new(cost: &StepCost, given: Given, beside: usize, steps: &[Step]) -> Choice {
+        let (mut plain, mut drafted) = offers(cost, given, 0, steps, Offer::rate);
+        let mut pays = drafted.rate() >= plain.rate() * (1.0 + MARGIN);
+        let rate = if pays { drafted.rate() } else { plain.rate() };
+        if beside > 0 {
+            (plain, drafted) = offers(cost, given, beside, steps, |offer| offer.worth(rate));
+            let margin = MARGIN * rate * (drafted.seconds - plain.seconds);
+            pays = drafted.worth(rate) >= plain.worth(rate) + margin;
+        }
+        let (better, other) = if pays { (drafted, plain) } else { (plain, drafted) };
+        Choice { better, other, rate }
+    }
+}
+
+/// What is `given` only, and the best of what takes some of `steps`; of equals the widest: without
+/// a cost, more tokens are more.
+fn offers(
+    cost: &StepCost,
+    given: Given,
+    beside: usize,
+    steps: &[Step],
+    by: impl Fn(&Offer) -> f64,
+) -> (Offer, Offer) {
+    let alone = cost.verify.seconds(beside);
+    let mut verify = cost.verify.rising(beside + given.tokens);
+    let mut drafts = cost.draft.rising(given.drafting);
     let mut draft = drafts.next();
-    let (mut best, mut take) = (rate(expected, verify.next() + draft), 0);
-    for (taken, step) in (1..).zip(steps) {
-        expected += f64::from(step.gain);
+    let seconds = verify.next() - alone + draft;
+    let plain = Offer { take: 0, tokens: given.expected, seconds };
+    let (mut offer, mut best, mut most) = (plain, plain, f64::NEG_INFINITY);
+    for step in steps {
         if step.nth == Nth::First {
             draft = drafts.next();
         }
-        let rate = rate(expected, verify.next() + draft);
-        // Of equals the widest: without a cost, more tokens are more.
-        if rate >= best {
-            (best, take) = (rate, taken);
+        offer.take += 1;
+        offer.tokens += f64::from(step.gain);
+        offer.seconds = verify.next() - alone + draft;
+        let value = by(&offer);
+        if value >= most {
+            (best, most) = (offer, value);
         }
     }
-    take
+    (plain, best)
 }
 
 #[cfg(test)]
@@ -351,7 +397,7 @@ mod tests {
     fn of_two_requests_the_better_drafted_is_wider() {
         // On two CPU cores, where every token costs.
         let verify = CostCurve::measured([(1, 8.0), (8, 32.0), (16, 60.0)]);
-        let draft = CostCurve::measured([(1, 9.0)]);
+        let draft = CostCurve::measured([(1, 6.0)]);
         let mut widths = Widths::new(WidthPolicy::Adaptive(StepCost { verify, draft }), WIDTH);
         let (mut good, mut bad) = (Acceptance::new(WIDTH), Acceptance::new(WIDTH));
         for _ in 0..50 {
@@ -363,6 +409,7 @@ mod tests {
         assert!(chosen[0] >= 6 && chosen[1] == 1, "{chosen:?}");
     }
 
+    /// The drafter is useless for 10,000 steps, then perfect.
     #[test]
     fn drafting_comes_back_after_it_was_given_up() {
         let (mut widths, mut own) = after(50, 0);
@@ -370,7 +417,6 @@ mod tests {
         let mut drafted_again = None;
         for step in 0..20_000 {
             let width = widths.choose(&wishes(1, &own), 512, 0)[0];
-            // The drafter is useless for 10,000 steps, then perfect.
             if width > 1 {
                 let accepted = if step < 10_000 { 0 } else { width - 1 };
                 widths.observe(&mut own, accepted, width - 1);
@@ -381,9 +427,52 @@ mod tests {
                 break;
             }
         }
-        assert_eq!(trials[..4], [31, 95, 223, 479], "trials grow rarer");
-        assert!(trials.len() <= 15, "{} trials in 10,000 steps", trials.len());
-        assert!(drafted_again.expect("drafting comes back") < 10_000 + 2 * LAST_PAUSE as usize);
+        // A draft pass and one more token cost 0.2 of a step, and 0.0025 of the time is for that.
+        assert!((75..=125).contains(&trials.len()), "{} trials in 10,000 steps", trials.len());
+        assert!(drafted_again.expect("drafting comes back") < 10_000 + 600);
+    }
+
+    /// While drafting pays, a step without it now and then keeps its cost known.
+    #[test]
+    fn plain_steps_are_tried_while_drafting_pays() {
+        let (mut widths, own) = after(50, 5);
+        let chosen = (0..1000).map(|_| widths.choose(&wishes(1, &own), 512, 0)[0]);
+        let plain = chosen.filter(|&width| width == 1).count();
+        assert!((2..=20).contains(&plain), "{plain} of 1000 steps");
+    }
+
+    /// However many requests run, and whatever a trial costs, trials take a fixed share of the
+    /// time.
+    #[test]
+    fn trials_take_little_of_the_time() {
+        for rows in [1, 8, 64, 256] {
+            let (mut widths, own) = after(50, 0);
+            let WidthPolicy::Adaptive(cost) = gpu() else { panic!("it adapts") };
+            let (mut all, mut extra) = (0.0, 0.0);
+            for _ in 0..5000 {
+                let chosen = widths.choose(&wishes(rows, &own), 4096, 0);
+                let drafting = chosen.iter().filter(|&&width| width > 1).count();
+                let plain = cost.verify.seconds(rows);
+                all += plain;
+                extra +=
+                    cost.verify.seconds(chosen.iter().sum()) + cost.draft.seconds(drafting) - plain;
+            }
+            assert!(extra > 0.0 && extra <= all * TRIALS, "{rows} rows: {extra} of {all}");
+        }
+    }
+
+    /// Drafting that promises a little less than the margin is not taken up.
+    #[test]
+    fn drafting_has_to_promise_a_clear_gain() {
+        for (cost, drafts) in [(0.92, true), (0.96, false)] {
+            let verify = CostCurve::measured([(1, 1.0), (WIDTH, 1.0)]);
+            let draft = CostCurve::measured([(1, cost)]);
+            let policy = WidthPolicy::Adaptive(StepCost { verify, draft });
+            let (mut widths, mut own) = (Widths::new(policy, 2), Acceptance::new(2));
+            (0..400).for_each(|_| widths.observe(&mut own, 1, 1));
+            let wish = Wish { width: 2, want: Want::AtMost, acceptance: &own };
+            assert_eq!(widths.choose(&[wish], 512, 0)[0] == 2, drafts, "{cost}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::interrupt::Interrupt;
 use device::{Cpu, Threads};
 use engine::{
     Collector, Engine, EngineOptions, FinishReason, Limits, Output, Pair, PairOptions, Request,
-    Sampling, Speculation, StepCost, Stops, Update, WidthPolicy,
+    Sampling, Speculation, Stops, Update,
 };
 use fetch::{Effort, Progress, Sources};
 use model::chat::{ChatOptions, ChatTemplate, Message};
@@ -15,9 +15,6 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
-
-/// Where widths that adapt end: past this a CPU pays more for a token than it gets back.
-const WIDEST: usize = 8;
 
 pub(crate) struct Session {
     pub(crate) engine: Engine,
@@ -30,12 +27,6 @@ pub(crate) struct Session {
 
 /// What to do with the text while it arrives.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(&Update) -> io::Result<()>;
-
-/// Widths as wide as pays, for requests that name none.
-pub(crate) fn adaptive(options: EngineOptions) -> EngineOptions {
-    let widths = WidthPolicy::Adaptive(StepCost::default());
-    EngineOptions { width: WIDEST, widths, ..options }
-}
 
 /// Fetches and loads the pair that `args` names.
 pub(crate) fn load(args: &ModelArgs) -> Result<Pair, Failure> {
@@ -68,7 +59,7 @@ impl Session {
         let pair = load(args)?;
         let (tokenizer, template) = (Arc::clone(&pair.tokenizer), pair.template.clone());
         Ok(Session {
-            engine: Engine::on(device, pair, adaptive(EngineOptions::default())),
+            engine: Engine::on(device, pair, EngineOptions::default()),
             tokenizer,
             template,
             interrupt: Interrupt::install(),

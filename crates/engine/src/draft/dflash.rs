@@ -1,4 +1,8 @@
 //! DFlash behind [`Drafter`]: its weights, its KV pool on the target's page ids, its buffers.
+//!
+//! Absorbing reads the drafter's projections whatever the number of tokens, so tokens are gathered
+//! and absorbed in batches. Nothing but a draft pass reads the drafter's KV: until one comes, or a
+//! batch is full, they wait.
 
 use super::{DraftRow, Drafter};
 use device::Cpu;
@@ -9,6 +13,19 @@ use model::dflash::{Dflash, DraftWorkspace};
 use model::pass::Pass;
 use std::sync::Arc;
 
+/// Tokens that are absorbed together at the latest: enough rows for products at their full speed,
+/// and few enough that their features take little memory.
+const BATCH: usize = 64;
+
+/// Committed tokens that wait to be absorbed, in the order they came.
+#[derive(Default)]
+struct Waiting {
+    /// `[rows, taps · hidden]`.
+    features: Vec<f32>,
+    positions: Vec<u32>,
+    slots: Vec<u32>,
+}
+
 /// A DFlash drafter and its memory.
 pub struct DflashDrafter {
     cpu: Cpu,
@@ -16,6 +33,7 @@ pub struct DflashDrafter {
     /// Lends its embedding and its head.
     target: Arc<Decoder>,
     kv: KvPool,
+    waiting: Waiting,
     workspace: DraftWorkspace,
     /// Ids below this may be proposed.
     allowed: usize,
@@ -40,6 +58,7 @@ impl DflashDrafter {
             model,
             target,
             kv,
+            waiting: Waiting::default(),
             workspace: DraftWorkspace::default(),
             allowed,
             pass: Pass::default(),
@@ -67,6 +86,7 @@ impl Drafter for DflashDrafter {
     /// The block is always drafted at its full width, which is what the drafter was trained at;
     /// the head runs on the positions that will be verified.
     fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]) {
+        self.settle();
         let (block, context) = (self.block(), self.model.config().body.context);
         let mut tokens = vec![self.model.config().mask_id; block];
         self.pass.clear();
@@ -96,7 +116,23 @@ impl Drafter for DflashDrafter {
     }
 
     fn absorb(&mut self, features: &[f32], positions: &[u32], slots: &[u32]) {
+        self.waiting.features.extend_from_slice(features);
+        self.waiting.positions.extend_from_slice(positions);
+        self.waiting.slots.extend_from_slice(slots);
+        if self.waiting.positions.len() >= BATCH {
+            self.settle();
+        }
+    }
+
+    fn settle(&mut self) {
+        let Waiting { features, positions, slots } = &mut self.waiting;
+        if positions.is_empty() {
+            return;
+        }
         let w = &mut self.workspace;
         self.model.absorb(&self.cpu, w, &mut self.kv, features, positions, slots);
+        features.clear();
+        positions.clear();
+        slots.clear();
     }
 }

@@ -25,8 +25,13 @@ pub trait Drafter: Send {
     fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]);
 
     /// Takes in committed tokens: `features` (`[rows, taps · hidden]`) at `positions`, whose KV
-    /// slots are `slots`.
+    /// slots are `slots`. May leave the work to [`Drafter::settle`]; a slot that comes twice ends
+    /// up with what came last.
     fn absorb(&mut self, features: &[f32], positions: &[u32], slots: &[u32]);
+
+    /// Does what [`Drafter::absorb`] left. [`Drafter::propose`] sees all that was absorbed in any
+    /// case; the engine calls this before it, so that the time of the two is told apart.
+    fn settle(&mut self) {}
 }
 
 /// A row that wants proposals.

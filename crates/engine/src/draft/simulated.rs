@@ -109,6 +109,10 @@ impl<F: FnMut(u64, usize) -> Option<u32> + Send> Drafter for Simulated<F> {
     fn absorb(&mut self, features: &[f32], positions: &[u32], slots: &[u32]) {
         self.inner.absorb(features, positions, slots);
     }
+
+    fn settle(&mut self) {
+        self.inner.settle();
+    }
 }
 
 /// A number in `[0, 1)` that depends on the request's seed, where its block begins, and the place

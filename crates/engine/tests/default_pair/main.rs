@@ -2,6 +2,7 @@
 
 mod golden;
 mod lossless;
+mod scale;
 
 use device::Cpu;
 use fetch::Progress;

@@ -3,7 +3,8 @@
 use device::Cpu;
 use engine::draft::Drafter;
 use engine::{
-    Engine, EngineOptions, Limits, Output, Pair, PairOptions, Request, Sampling, Speculation, Stops,
+    Engine, EngineOptions, Limits, Output, Pair, PairOptions, Request, Sampling, Speculation,
+    Stops, WidthPolicy,
 };
 use std::path::{Path, PathBuf};
 
@@ -30,6 +31,11 @@ pub(crate) fn request(prompt: &[u32], max_tokens: usize) -> Request {
         priority: 0,
         logprobs: None,
     }
+}
+
+/// Options whose widths are as asked for: what is drafted does not depend on a clock.
+pub(crate) fn fixed() -> EngineOptions {
+    EngineOptions { widths: WidthPolicy::Fixed, ..EngineOptions::default() }
 }
 
 /// A prompt of `len` ids that depends on `seed`.

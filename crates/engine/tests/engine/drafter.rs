@@ -1,6 +1,6 @@
 //! What a drafter is told, and when it is left alone.
 
-use crate::common::{drafted, fixture, ids, pair, plain, prompt, request};
+use crate::common::{drafted, fixed, fixture, ids, pair, plain, prompt, request};
 use device::Cpu;
 use engine::draft::{DraftRow, Drafter};
 use engine::{
@@ -73,7 +73,7 @@ fn recorded(prompt_len: usize, tokens: usize, right: &[usize], options: EngineOp
 /// After a rejection the drafter's context holds exactly the committed tokens.
 #[test]
 fn the_drafters_context_is_the_committed_tokens() {
-    let options = EngineOptions { width: 8, ..EngineOptions::default() };
+    let options = EngineOptions { width: 8, ..fixed() };
     let log = recorded(10, 40, &[0, 3, 7, 1], options);
     let mut length = 0;
     let lengths: Vec<usize> = log
@@ -94,7 +94,7 @@ fn the_drafters_context_is_the_committed_tokens() {
 #[test]
 fn chunks_do_not_change_what_the_drafter_absorbs() {
     let flat = |chunk| {
-        let options = EngineOptions { chunk, ..EngineOptions::default() };
+        let options = EngineOptions { chunk, ..fixed() };
         recorded(100, 20, &[2, 0, 5], options).absorbed.concat()
     };
     let whole = flat(512);
@@ -107,7 +107,7 @@ fn chunks_do_not_change_what_the_drafter_absorbs() {
 /// Near the length cap the last blocks are narrower; the device never works past the cap.
 #[test]
 fn the_last_block_of_a_request_is_narrower() {
-    let log = recorded(10, 12, &[7, 7], EngineOptions::default());
+    let log = recorded(10, 12, &[7, 7], fixed());
     for (len, width) in log.asked {
         assert!(len + width < 10 + 12, "a block at {len} of width {width} passes the cap");
     }
@@ -121,7 +121,7 @@ fn the_context_ends_a_sequence_and_leaves_its_neighbours_alone() {
             max_running: 3,
             kv_tokens: Some(3 * 512),
             width: 8,
-            ..EngineOptions::default()
+            ..fixed()
         };
         let requests: Vec<Request> = (0..3)
             .map(|i| Request {
@@ -159,8 +159,7 @@ fn a_stop_inside_a_block_ends_the_output_there() {
             right: vec![7; 40],
             taps: vec![1],
         };
-        let output =
-            drafted("qwen3", Box::new(recorder), EngineOptions::default(), &[request]).remove(0);
+        let output = drafted("qwen3", Box::new(recorder), fixed(), &[request]).remove(0);
         assert_eq!(output.ids(), free[..at], "stop at output token {at}");
         assert_eq!(output.reason, FinishReason::Stop);
         assert_eq!(output.stats.output_tokens, at);
@@ -170,8 +169,7 @@ fn a_stop_inside_a_block_ends_the_output_there() {
 /// Requests with and without drafting share steps; the one that opted out is never drafted for.
 #[test]
 fn drafting_is_a_matter_of_each_request() {
-    let options =
-        EngineOptions { max_running: 2, kv_tokens: Some(1024), ..EngineOptions::default() };
+    let options = EngineOptions { max_running: 2, kv_tokens: Some(1024), ..fixed() };
     let mut engine = Engine::new(pair("qwen3", Some("dflash")), options);
     let on = request(&prompt(1, 20), 40);
     let off = Request { speculation: Speculation::Off, ..request(&prompt(2, 20), 40) };
@@ -200,7 +198,7 @@ fn a_request_past_the_drafters_positions_goes_on_without_it() {
     };
     let requests = vec![request(&prompt(1, 100), 100), request(&prompt(2, 20), 60)];
     let truth = ids(&plain("qwen3", &requests));
-    let options = || EngineOptions { max_running: 2, kv_tokens: Some(512), ..Default::default() };
+    let options = || EngineOptions { max_running: 2, kv_tokens: Some(512), ..fixed() };
     let unbounded =
         Engine::new(load(&fixture("dflash")), options()).run(requests.clone()).expect("runs");
     let bounded = Engine::new(load(folder.path()), options()).run(requests).expect("runs");

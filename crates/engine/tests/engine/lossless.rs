@@ -1,6 +1,6 @@
 //! Same seed, same bytes: no drafter, width, batch, chunk or page size may change a token.
 
-use crate::common::{drafted, ids, pair, plain, prompt, request};
+use crate::common::{drafted, fixed, ids, pair, plain, prompt, request};
 use device::Device;
 use engine::draft::{Drafter, Scripted};
 use engine::{Engine, EngineOptions, Fence, Request, Sampling, Speculation};
@@ -59,7 +59,7 @@ fn no_drafter_changes_a_token() {
         let truth = ids(&plain(target, &requests));
         for width in [2, 4, 8, 16] {
             for (name, drafter) in drafters(width, &requests, &truth) {
-                let options = EngineOptions { width, ..EngineOptions::default() };
+                let options = EngineOptions { width, ..fixed() };
                 let outputs = drafted(target, drafter, options, &requests);
                 assert_eq!(ids(&outputs), truth, "{target}, {name} drafter, width {width}");
                 let (steps, committed) = outputs
@@ -84,13 +84,8 @@ fn no_chunk_page_or_batch_size_changes_a_token() {
             [(1, 16, 1), (7, 1, 6), (64, 64, 3), (512, 16, 6), (7, 64, 2), (1, 1, 6)]
         {
             let drafter = drafters(8, &requests, &truth).swap_remove(2).1;
-            let options = EngineOptions {
-                chunk,
-                page_size,
-                max_running,
-                kv_tokens: Some(2048),
-                ..EngineOptions::default()
-            };
+            let options =
+                EngineOptions { chunk, page_size, max_running, kv_tokens: Some(2048), ..fixed() };
             let outputs = drafted(target, drafter, options, &requests);
             let setting = format!("{target}, chunk {chunk}, page {page_size}, {max_running} rows");
             assert_eq!(ids(&outputs), truth, "{setting}");
@@ -104,13 +99,8 @@ fn a_real_drafter_changes_no_token() {
         let requests = requests();
         let truth = ids(&plain("qwen3", &requests));
         for (width, chunk, max_running) in [(2, 512, 1), (4, 7, 6), (8, 1, 2), (8, 64, 6)] {
-            let options = EngineOptions {
-                width,
-                chunk,
-                max_running,
-                kv_tokens: Some(2048),
-                ..EngineOptions::default()
-            };
+            let options =
+                EngineOptions { width, chunk, max_running, kv_tokens: Some(2048), ..fixed() };
             let mut engine = Engine::new(pair("qwen3", Some(draft)), options);
             let outputs = engine.run(requests.clone()).expect("drafted requests run");
             assert_eq!(ids(&outputs), truth, "{draft}, width {width}, chunk {chunk}");

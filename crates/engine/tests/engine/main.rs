@@ -1,5 +1,6 @@
 //! The engine on tiny models.
 
+mod absorb;
 mod common;
 mod context;
 mod drafter;

@@ -1,10 +1,10 @@
 //! Prefix hits: the tokens stay, and so does what the drafter accepts.
 
-use crate::common::{fixture, ids, pair, plain, prompt, request};
+use crate::common::{fixed, fixture, ids, pair, plain, prompt, request};
 use engine::{Engine, EngineOptions, Output, Request};
 
 fn engine(page_size: usize) -> Engine {
-    let options = EngineOptions { page_size, kv_tokens: Some(1024), ..EngineOptions::default() };
+    let options = EngineOptions { page_size, kv_tokens: Some(1024), ..fixed() };
     Engine::new(pair("qwen3", Some("dflash")), options)
 }
 

@@ -1,6 +1,6 @@
 //! Acceptance that is given and not earned: outputs stay, τ follows, the drafter's time is spent.
 
-use crate::common::{ids, pair, plain, prompt, request};
+use crate::common::{fixed, ids, pair, plain, prompt, request};
 use device::Threads;
 use engine::draft::{Chances, Simulated};
 use engine::{Engine, EngineOptions, Output, Parts, Request, Sampling};
@@ -15,7 +15,7 @@ fn requests() -> Vec<Request> {
 
 /// Runs the requests with simulated chances over the tiny drafter, or over none.
 fn simulated(draft: Option<&str>, chances: Chances) -> Vec<Output> {
-    let (requests, options) = (requests(), EngineOptions { width: 8, ..EngineOptions::default() });
+    let (requests, options) = (requests(), EngineOptions { width: 8, ..fixed() });
     let (truth, prompts) = (ids(&plain("qwen3", &requests)), requests.clone());
     let mut parts = Parts::of(pair("qwen3", draft), &options);
     let block = parts.drafter.block().max(8);

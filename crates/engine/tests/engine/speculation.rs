@@ -1,6 +1,6 @@
 //! Drafting switched while requests run: off, on, wider, narrower, at random moments.
 
-use crate::common::{ids, pair, plain, request};
+use crate::common::{fixed, ids, pair, plain, request};
 use crate::lossless::requests;
 use engine::draft::{Drafter, Scripted};
 use engine::{Collector, Engine, EngineOptions, Output, Request, RequestId, Speculation};
@@ -57,7 +57,7 @@ fn options(dice: &mut Dice) -> EngineOptions {
         // Room for the longest request, not for all.
         kv_tokens: Some(128 + dice.roll(3) * 100),
         width: 8,
-        ..EngineOptions::default()
+        ..fixed()
     }
 }
 

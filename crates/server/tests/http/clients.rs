@@ -148,7 +148,8 @@ fn vanishing_clients_in_crowds_leave_nothing_behind() {
         .map(|thread: usize| {
             std::thread::spawn(move || {
                 for round in 0..50 {
-                    let body = if (thread + round).is_multiple_of(2) { long(500) } else { streamed(500) };
+                    let body =
+                        if (thread + round).is_multiple_of(2) { long(500) } else { streamed(500) };
                     let mut stream = client::connect(address);
                     let body = body.to_string();
                     let json = [("content-type", "application/json")];

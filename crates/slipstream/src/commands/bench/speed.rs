@@ -3,7 +3,7 @@
 use super::workload::Workload;
 use crate::args::SpeedArgs;
 use crate::failure::Failure;
-use crate::session::{adaptive, load};
+use crate::session::load;
 use device::{Device, LaneId};
 use engine::{Counters, Engine, EngineOptions, Output, Speculation};
 use std::io::{Write, stdout};
@@ -27,7 +27,6 @@ pub(crate) fn run(args: SpeedArgs) -> Result<(), Failure> {
     let pair = load(&args.model)?;
     let workload = Workload::read(&args.workload, &pair)?;
     let options = EngineOptions { max_running: 1, fence: args.fence, ..workload.options() };
-    let options = adaptive(options);
     let mut engine = Engine::new(pair, options);
     let kinds = match engine.info().draft {
         Some(_) => vec![("plain", Speculation::Off), ("drafted", drafted(args.model.width))],

@@ -6,7 +6,7 @@ use super::play::{Load, Pacing, Played, play};
 use super::truth::{Outputs, Truth};
 use crate::args::ModelArgs;
 use crate::failure::Failure;
-use crate::session::{adaptive, load};
+use crate::session::load;
 use device::{Fence, Threads};
 use engine::draft::Simulated;
 use engine::{Engine, EngineOptions, Info, Pair, Parts, Speculation};
@@ -205,26 +205,27 @@ fn options(
             slots[0]
         )));
     }
-    Ok(adaptive(EngineOptions {
+    Ok(EngineOptions {
         kv_tokens: Some(kv_tokens),
         max_running: running,
         // None of the load is refused because others wait.
         max_waiting: items.len(),
         chunk: args.settings.chunk,
         ..defaults
-    }))
+    })
 }
 
 /// An engine over `pair`, whose drafter is wrapped when acceptance is simulated.
 fn engine(
     args: &LoadArgs,
     pair: Pair,
-    options: EngineOptions,
+    mut options: EngineOptions,
     truth: &Truth,
 ) -> Result<Engine, Failure> {
     let ModelArgs { width, .. } = args.model;
     let own = pair.block();
     let mut parts = Parts::of(pair, &options);
+    parts.measure(&mut options);
     if let Some(simulation) = &args.settings.simulate_acceptance {
         let width = width.unwrap_or(options.width.min(own.unwrap_or(options.width)));
         let chances = simulation.chances(width).map_err(Failure::input)?;

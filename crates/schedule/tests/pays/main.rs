@@ -1,0 +1,268 @@
+//! Adaptive widths on a simulated clock: whatever drafts are worth, whatever steps cost and however
+//! many requests run, drafting never makes throughput clearly worse than plain decoding, and where
+//! it pays it is used.
+
+use schedule::{
+    Bounds, CostCurve, Discipline, Limits, PlannedRow, Request, RowOutcome, Sampling, Scheduler,
+    SchedulerOptions, Speculation, StepCost, StepPlan, Stops, Text, Then, WidthPolicy, Work,
+};
+use std::collections::HashMap;
+
+const WIDTH: usize = 8;
+const PROMPT: usize = 40;
+
+/// A machine: what passes take, in milliseconds.
+struct Machine {
+    name: &'static str,
+    /// The target's pass, by tokens.
+    verify: &'static [(usize, f64)],
+    /// The drafter's, by requests.
+    draft: &'static [(usize, f64)],
+    /// Taking in a committed token.
+    absorb: f64,
+}
+
+/// The default pair on two CPU cores: every token costs.
+const CPU: Machine = Machine {
+    name: "two cores",
+    verify: &[(1, 3.5), (4, 4.8), (8, 6.7), (16, 11.0), (64, 37.0), (512, 280.0)],
+    draft: &[(1, 3.0), (2, 4.8), (64, 100.0)],
+    absorb: 0.012,
+};
+
+/// An 8B pair on one large GPU: reading the weights is what costs.
+const GPU: Machine = Machine {
+    name: "a GPU",
+    verify: &[(1, 4.2), (16, 4.3), (64, 4.5), (128, 4.7), (256, 6.8), (512, 11.8)],
+    draft: &[(1, 0.8), (16, 0.9), (64, 1.4), (256, 4.0)],
+    absorb: 0.001,
+};
+
+/// How often drafts are accepted: the chance of one after those before it, for a request.
+#[derive(Clone, Copy, Debug)]
+enum Drafts {
+    /// Between 0.45 and 0.85 from request to request.
+    Greedy,
+    /// Between 0.4 and 0.65.
+    Sampled,
+    Useless,
+    Perfect,
+}
+
+impl Drafts {
+    fn rate(self, request: u64) -> f64 {
+        let share = Dice(request).roll();
+        match self {
+            Drafts::Greedy => 0.45 + 0.4 * share,
+            Drafts::Sampled => 0.4 + 0.25 * share,
+            Drafts::Useless => 0.0,
+            Drafts::Perfect => 1.0,
+        }
+    }
+}
+
+/// A small generator (SplitMix64, Steele et al. 2014).
+struct Dice(u64);
+
+impl Dice {
+    /// From 0 up to 1.
+    fn roll(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// What a clock reads of something that takes `seconds` on a machine that does other things
+    /// too.
+    fn reading(&mut self, seconds: f64) -> f64 {
+        let interrupted = if self.roll() < 0.02 { 3.0 } else { 1.0 };
+        seconds * interrupted * (0.95 + 0.2 * self.roll())
+    }
+}
+
+/// What is known of costs when the first request comes.
+#[derive(Clone, Copy, Debug)]
+enum Known {
+    /// What an engine measures in its first moments.
+    Measured,
+    Nothing,
+}
+
+/// A run: tokens made, and milliseconds.
+struct Run {
+    tokens: usize,
+    time: f64,
+}
+
+impl Run {
+    fn rate(&self) -> f64 {
+        self.tokens as f64 / self.time
+    }
+}
+
+fn request(id: u64, speculation: Speculation) -> Request {
+    Request {
+        prompt: (0..PROMPT as u32).map(|i| i + 100 * id as u32).collect(),
+        sampling: Sampling::default(),
+        stops: Stops::default(),
+        limits: Limits { max_tokens: Some(60 + id as usize * 77 % 140), ..Limits::default() },
+        speculation,
+        priority: 0,
+        logprobs: None,
+    }
+}
+
+fn scheduler(machine: &Machine, running: usize, known: Known) -> Scheduler {
+    let known_at = |counts: &[usize], points: &[(usize, f64)]| {
+        let curve = CostCurve::measured(points.iter().copied());
+        CostCurve::measured(counts.iter().map(|&count| (count, curve.seconds(count))))
+    };
+    let cost = match known {
+        Known::Measured => StepCost {
+            verify: known_at(&[1, 4], machine.verify),
+            draft: known_at(&[1], machine.draft),
+        },
+        Known::Nothing => StepCost::default(),
+    };
+    Scheduler::new(SchedulerOptions {
+        bounds: Bounds {
+            vocab: usize::MAX,
+            context: 1 << 20,
+            kv_tokens: running * 256,
+            max_width: 16,
+        },
+        page_size: 16,
+        step_tokens: 512,
+        max_running: running,
+        max_waiting: usize::MAX,
+        width: WIDTH,
+        widths: WidthPolicy::Adaptive(cost),
+        discipline: Discipline::Sound,
+    })
+}
+
+/// What becomes of a row. `lengths` are the tokens with KV, by request, as the device knows them.
+fn device(
+    row: &PlannedRow,
+    lengths: &mut HashMap<u64, usize>,
+    drafts: Drafts,
+    dice: &mut Dice,
+) -> RowOutcome {
+    let len = lengths.entry(row.id).or_default();
+    match &row.work {
+        Work::Chunk { tokens, start, then } => {
+            *len = start + tokens.len();
+            let chosen = if *then == Then::Choose { vec![1] } else { vec![] };
+            RowOutcome { tokens: chosen, ..RowOutcome::default() }
+        }
+        Work::Block { width } => {
+            // The sequence's end narrows the last block.
+            let width = (*width).min(row.limit - 1 - *len);
+            if width == 0 {
+                return RowOutcome::default();
+            }
+            let rate = drafts.rate(row.id);
+            let accepted = (1..width).take_while(|_| dice.roll() < rate).count();
+            *len += accepted + 1;
+            RowOutcome { tokens: vec![1; accepted + 1], accepted, drafted: width - 1 }
+        }
+    }
+}
+
+/// Tokens of a row that now have KV.
+fn kept((planned, outcome): (&PlannedRow, &RowOutcome)) -> usize {
+    match &planned.work {
+        Work::Chunk { tokens, .. } => tokens.len(),
+        Work::Block { .. } => outcome.tokens.len(),
+    }
+}
+
+/// Runs `count` requests, `running` at once.
+fn run(
+    machine: &Machine,
+    running: usize,
+    count: u64,
+    drafts: Drafts,
+    known: Known,
+    speculation: Speculation,
+) -> Run {
+    let mut scheduler = scheduler(machine, running, known);
+    let [verify, draft] =
+        [machine.verify, machine.draft].map(|points| CostCurve::measured(points.iter().copied()));
+    (0..count).for_each(|id| scheduler.submit(id, request(id, speculation)).expect("it fits"));
+    let (mut dice, mut made) = (Dice(count), Run { tokens: 0, time: 0.0 });
+    let (mut flying, mut lengths): (Option<StepPlan>, _) = (None, HashMap::new());
+    loop {
+        let launched = scheduler.plan();
+        let Some(landed) = std::mem::replace(&mut flying, launched) else {
+            if scheduler.is_idle() {
+                return made;
+            }
+            continue;
+        };
+        let outcomes: Vec<RowOutcome> =
+            landed.rows.iter().map(|row| device(row, &mut lengths, drafts, &mut dice)).collect();
+        let (tokens, drafting) = (landed.tokens(), landed.drafting());
+        let (v, d) = (verify.seconds(tokens), draft.seconds(drafting));
+        made.time += v + d;
+        if speculation == Speculation::Auto {
+            let rows = landed.rows.iter().zip(&outcomes);
+            made.time += machine.absorb * rows.map(kept).sum::<usize>() as f64;
+        }
+        scheduler.learn(&landed, dice.reading(v), dice.reading(d));
+        let mut text = Text::default();
+        for outcome in scheduler.land(landed, &outcomes, flying.as_mut(), |_| b"", &mut text) {
+            made.tokens += outcome.committed.kept;
+        }
+    }
+}
+
+/// Throughput with a drafter over throughput without, for each number of requests at once.
+fn ratios(machine: &Machine, drafts: Drafts, known: Known) -> Vec<(usize, f64)> {
+    let ratio = |running: usize| {
+        let count = 40.max(8 * running as u64);
+        let go = |speculation| run(machine, running, count, drafts, known, speculation);
+        let (plain, drafted) = (go(Speculation::Off), go(Speculation::Auto));
+        assert_eq!(drafted.tokens, plain.tokens, "each request has its length");
+        (running, drafted.rate() / plain.rate())
+    };
+    let ratios: Vec<(usize, f64)> = [1, 2, 4, 8, 16, 32, 64].map(ratio).to_vec();
+    let line: Vec<String> = ratios.iter().map(|(n, ratio)| format!("{n}: {ratio:.3}")).collect();
+    println!("{}, {drafts:?}, costs {known:?}: {}", machine.name, line.join(", "));
+    ratios
+}
+
+#[test]
+fn drafting_never_makes_throughput_clearly_worse() {
+    for machine in [CPU, GPU] {
+        for drafts in [Drafts::Greedy, Drafts::Sampled, Drafts::Useless, Drafts::Perfect] {
+            for (known, least) in [(Known::Measured, 0.97), (Known::Nothing, 0.965)] {
+                for (running, ratio) in ratios(&machine, drafts, known) {
+                    let what = format!("{}, {drafts:?}, {known:?}, {running}", machine.name);
+                    assert!(ratio >= least, "{what} at once: {ratio:.3} of plain decoding");
+                }
+            }
+        }
+    }
+}
+
+/// Least ratios where drafting pays.
+#[test]
+fn drafting_is_used_where_it_pays() {
+    for (machine, drafts, least) in [
+        (CPU, Drafts::Greedy, &[(1, 1.05)][..]),
+        (CPU, Drafts::Perfect, &[(1, 2.3), (2, 1.6), (4, 1.1)]),
+        (GPU, Drafts::Greedy, &[(1, 2.1), (2, 2.1), (4, 2.0), (8, 2.0), (16, 1.8), (32, 1.5)]),
+        (GPU, Drafts::Sampled, &[(1, 1.6), (2, 1.6), (4, 1.6), (8, 1.5), (16, 1.4), (32, 1.25)]),
+        (GPU, Drafts::Perfect, &[(1, 5.5), (2, 5.0), (4, 5.0), (8, 5.0), (16, 4.0), (32, 3.0)]),
+    ] {
+        for ((running, ratio), (at, least)) in
+            ratios(&machine, drafts, Known::Measured).into_iter().zip(least)
+        {
+            assert_eq!(running, *at);
+            assert!(ratio >= *least, "{}, {drafts:?}, {running}: {ratio:.3}", machine.name);
+        }
+    }
+}
