@@ -97,8 +97,9 @@ fn chat(text: &str, block: usize, more: &Value) -> (Value, Vec<Value>, Site) {
     }
     // The prompt's length decides where the script begins.
     let probe = Site::scripted(Script::letters(), Setup::default());
-    let (messages, tools) = (&body["messages"], &body["tools"]);
-    let tokens = probe.ask("/tokenize", &json!({"messages": messages, "tools": tools}));
+    let mut conversation = json!({"messages": body["messages"], "tools": body["tools"]});
+    conversation["tool_choice"] = body["tool_choice"].clone();
+    let tokens = probe.ask("/tokenize", &conversation);
     let prompt = tokens["count"].as_u64().expect("a count") as usize;
     let script = Script::of(prompt, spell(text)).in_blocks(block);
     let site = Site::scripted(script, Setup { context: 1024, ..Setup::default() });
@@ -137,7 +138,7 @@ fn calls_are_the_same_however_many_tokens_a_step_brings() {
     for block in [1, 2, 3, 5, 8] {
         let (whole, events, _) = chat(TWO_CALLS, block, &json!({}));
         let (content, reasoning, calls, reason) = reply(&events);
-        assert_eq!((content.as_str(), reasoning.as_str()), ("Let me see.", ""));
+        assert_eq!((content.as_str(), reasoning.as_str()), ("Let me see.\n", ""));
         assert_eq!(reason, "tool_calls");
         let read = |(id, name, arguments): &(String, String, String)| {
             assert!(id.starts_with("call_"));
@@ -151,7 +152,7 @@ fn calls_are_the_same_however_many_tokens_a_step_brings() {
         assert_eq!(calls.iter().map(read).collect::<Vec<_>>(), want);
         let message = &whole["choices"][0]["message"];
         assert_eq!(whole["choices"][0]["finish_reason"], "tool_calls");
-        assert_eq!(message["content"], "Let me see.");
+        assert_eq!(message["content"], "Let me see.\n");
         for (call, (_, name, arguments)) in
             message["tool_calls"].as_array().expect("calls").iter().zip(&calls)
         {
