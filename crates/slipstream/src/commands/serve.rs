@@ -77,7 +77,7 @@ fn options(args: &EngineArgs, width: Option<usize>) -> EngineOptions {
     let options = EngineOptions { max_running, max_waiting, kv_tokens, ..EngineOptions::default() };
     match width {
         Some(width) => EngineOptions { width, widths: WidthPolicy::Fixed, ..options },
-        None => session::adaptive(options),
+        None => options,
     }
 }
 

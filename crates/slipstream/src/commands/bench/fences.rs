@@ -4,7 +4,7 @@
 use super::workload::Workload;
 use crate::args::FencesArgs;
 use crate::failure::Failure;
-use crate::session::{adaptive, load};
+use crate::session::load;
 use device::{Device, LaneId, Sim, SimOptions, SimOrder, Usage};
 use engine::{Engine, EngineOptions, Fence, Output, Speculation};
 use std::io::{Write, stdout};
@@ -43,7 +43,7 @@ pub(crate) fn run(args: FencesArgs) -> Result<(), Failure> {
     for fence in Fence::ALL {
         let order = SimOrder::Timed;
         let sim = Sim::with(SimOptions { order, durations, ..SimOptions::default() });
-        let options = adaptive(EngineOptions { fence, ..workload.options() });
+        let options = EngineOptions { fence, ..workload.options() };
         let mut engine = Engine::on(&sim, load(&args.model)?, options);
         let outputs = answer(&mut engine, &workload, &args)?;
         report(&mut out, fence, &engine, &outputs)?;
