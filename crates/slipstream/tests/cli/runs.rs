@@ -27,7 +27,7 @@ const CODE: &str = "Write a Python function that returns the n-th Fibonacci numb
 
 #[test]
 fn a_question_is_answered_and_the_line_of_figures_follows() {
-    let run = run(&with_pair(&["chat", CODE, "--max-tokens", "32"])).ok();
+    let run = run(&with_pair(&["chat", CODE, "--width", "5", "--max-tokens", "32"])).ok();
     assert!(run.out.starts_with("```python\ndef fibonacci(n):\n"), "{}", run.out);
     for part in [" tok/s · first token ", " · τ ", " passes · accepted 0:"] {
         assert!(run.err.contains(part), "no {part:?} in {}", run.err);
@@ -44,7 +44,8 @@ fn comparing_reports_equality_and_the_speed_up() {
 
 #[test]
 fn drafts_are_coloured_on_request_and_the_text_stays_the_same() {
-    let arguments = with_pair(&["chat", CODE, "--show-drafts", "--max-tokens", "32"]);
+    let arguments =
+        with_pair(&["chat", CODE, "--show-drafts", "--width", "5", "--max-tokens", "32"]);
     let plain = run(&arguments).ok();
     assert!(!plain.out.contains('\x1b'), "no colours in a pipe");
     assert!(plain.err.contains("drafts are not coloured"), "{}", plain.err);
