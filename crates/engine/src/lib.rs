@@ -163,7 +163,7 @@ impl<D: HostDevice> Engine<D> {
     /// An engine over a loaded pair, on `device`.
     pub fn on(device: &D, pair: Pair, mut options: EngineOptions) -> Engine<D> {
         let mut parts = Parts::of(pair, &options);
-        parts.measure(&mut options);
+        parts.measure(device.clock(), &mut options);
         Engine::assemble(device, parts, options)
     }
 

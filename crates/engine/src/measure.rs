@@ -4,10 +4,11 @@
 use crate::draft::{DraftRow, Drafter};
 use crate::target::Target;
 use crate::{EngineOptions, Parts};
+use device::Clock;
 use kernels::choose::Draw;
 use model::pass::Pass;
 use schedule::{StepCost, WidthPolicy};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// No pass begins later than this.
 const BUDGET: Duration = Duration::from_millis(50);
@@ -21,48 +22,45 @@ const WIDTH: usize = 4;
 impl Parts {
     /// Measures what steps cost on this device, in about 50 ms, if `options` adapt widths without
     /// knowing it and there is a drafter to choose widths for. To be called before an engine is
-    /// assembled of the parts; [`Engine::new`](crate::Engine::new) does so.
-    pub fn measure(&mut self, options: &mut EngineOptions) {
+    /// assembled of the parts, whose device has `clock`; [`Engine::new`](crate::Engine::new) does
+    /// so.
+    pub fn measure(&mut self, clock: &Clock, options: &mut EngineOptions) {
         let WidthPolicy::Adaptive(cost) = &mut options.widths else { return };
         if cost.is_unknown() && self.drafter.block() > 1 {
             let (target, drafter) = (&mut *self.target, &mut *self.drafter);
-            *cost = step_cost(target, drafter, self.pages, options.page_size);
+            *cost = step_cost(clock, target, drafter, (self.pages, options.page_size));
         }
     }
 }
 
-/// Times passes over the first pages of the pools, whose content is nobody's yet. The drafter's
-/// block is at least 2 wide.
+/// Times passes over the first of the pools' `pages` of some size, whose content is nobody's yet.
+/// The drafter's block is at least 2 wide.
 fn step_cost(
+    clock: &Clock,
     target: &mut dyn Target,
     drafter: &mut dyn Drafter,
-    pages: usize,
-    page_size: usize,
+    (pages, page_size): (usize, usize),
 ) -> StepCost {
-    let mut probe = Probe {
-        target,
-        drafter,
-        page_size,
-        pages: (0..pages as u32).collect(),
-        pass: Pass::default(),
-    };
-    let (mut cost, begun) = (StepCost::default(), Instant::now());
-    let wide = WIDTH.min(pages * page_size);
+    let (pages, wide) = ((0..pages as u32).collect(), WIDTH.min(pages * page_size));
+    let mut probe = Probe { target, drafter, page_size, pages, pass: Pass::default() };
+    let (mut cost, begun) = (StepCost::default(), clock.now());
     for _ in 0..READINGS {
         for pass in [Timed::Verify(1), Timed::Draft, Timed::Verify(wide)] {
-            let start = Instant::now();
+            let start = clock.now();
             if start - begun > BUDGET {
                 return cost;
             }
             match pass {
                 Timed::Verify(rows) => {
                     probe.verify(rows);
-                    cost.verify.learn(rows, start.elapsed().as_secs_f64());
+                    clock.work("verify", rows);
+                    cost.verify.learn(rows, (clock.now() - start).as_secs_f64());
                     probe.absorb();
                 }
                 Timed::Draft => {
                     probe.draft();
-                    cost.draft.learn(1, start.elapsed().as_secs_f64());
+                    clock.work("draft", 1);
+                    cost.draft.learn(1, (clock.now() - start).as_secs_f64());
                 }
             }
         }
@@ -162,7 +160,8 @@ mod tests {
             let slots = (pages * page_size) as u32;
             let mut target = Witness { slots, ..Witness::default() };
             let mut drafter = Scripted::new(8, |_, _| 0);
-            let cost = step_cost(&mut target, &mut drafter, pages, page_size);
+            let (clock, size) = (Clock::wall(), (pages, page_size));
+            let cost = step_cost(&clock, &mut target, &mut drafter, size);
             assert!(cost.verify.seconds(1) > 0.0);
             // How far it gets is a matter of time, that it starts is not.
             assert_eq!(target.rows[0], 1);

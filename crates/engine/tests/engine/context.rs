@@ -1,6 +1,6 @@
 //! What a drafter's context holds, slot by slot, and that it does not depend on how it came there.
 
-use crate::common::{ids, pair, plain, prompt, request};
+use crate::common::{fixed, ids, pair, plain, prompt, request};
 use engine::draft::{DraftRow, Drafter};
 use engine::{Engine, EngineOptions, Request, Sampling};
 use std::collections::HashMap;
@@ -56,8 +56,7 @@ impl Drafter for Keeper {
 fn contexts(requests: &[Request]) -> (Vec<Context>, u64) {
     let keeper = Keeper::default();
     let seen = keeper.seen.clone();
-    let options =
-        EngineOptions { page_size: PAGE, kv_tokens: Some(8 * PAGE), ..EngineOptions::default() };
+    let options = EngineOptions { page_size: PAGE, kv_tokens: Some(8 * PAGE), ..fixed() };
     let mut engine = Engine::with_drafter(pair("qwen3", None), Box::new(keeper), options);
     for request in requests {
         engine.run(vec![request.clone()]).expect("runs");
@@ -95,8 +94,7 @@ fn chunks_do_not_change_what_a_drafter_with_a_window_proposes() {
     let truth = ids(&plain("qwen3", &requests));
     let mut accepted = Vec::new();
     for chunk in [300, 128, 65, 7, 2] {
-        let options =
-            EngineOptions { chunk, width: 2, kv_tokens: Some(512), ..EngineOptions::default() };
+        let options = EngineOptions { chunk, width: 2, kv_tokens: Some(512), ..fixed() };
         let mut engine = Engine::new(pair("qwen3", Some("dflash-window")), options);
         let mut counts = Vec::new();
         for (request, truth) in requests.iter().zip(&truth) {

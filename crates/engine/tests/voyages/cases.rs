@@ -4,7 +4,7 @@ use device::{Sim, SimOptions};
 use engine::draft::{DraftRow, Drafter, NoDrafter};
 use engine::{
     Engine, EngineOptions, FinishReason, Limits, Parts, Request, Sampling, Speculation, Stops,
-    Target, Vocabulary,
+    Target, Vocabulary, WidthPolicy,
 };
 use kernels::choose::{Draw, LogProbs};
 use model::pass::Pass;
@@ -80,8 +80,14 @@ fn engine(sim: &Sim, drafter: Box<dyn Drafter>, max_running: usize) -> Engine<Si
         pages: 256,
         mask_id: None,
     };
-    let options =
-        EngineOptions { page_size: 16, chunk: 64, max_running, width: 8, ..Default::default() };
+    let options = EngineOptions {
+        page_size: 16,
+        chunk: 64,
+        max_running,
+        width: 8,
+        widths: WidthPolicy::Fixed,
+        ..Default::default()
+    };
     Engine::assemble(sim, parts, options)
 }
 

@@ -2,7 +2,9 @@
 
 use crate::script::{Quality, ScriptDrafter, ScriptTarget, Words};
 use device::{Device, LaneId, Sim, SimOptions, SimOrder};
-use engine::{Engine, EngineOptions, Fence, Limits, Parts, Request, Sampling, Speculation, Stops};
+use engine::{
+    Engine, EngineOptions, Fence, Limits, Parts, Request, Sampling, Speculation, Stops, WidthPolicy,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,7 +59,13 @@ fn engine(sim: &Sim, fence: Fence) -> Engine<Sim> {
         pages: 1,
         mask_id: None,
     };
-    let options = EngineOptions { page_size: PAGE, width: WIDTH, fence, ..Default::default() };
+    let options = EngineOptions {
+        page_size: PAGE,
+        width: WIDTH,
+        widths: WidthPolicy::Fixed,
+        fence,
+        ..Default::default()
+    };
     Engine::assemble(sim, parts, options)
 }
 

@@ -7,7 +7,7 @@ use super::truth::{Outputs, Truth};
 use crate::args::ModelArgs;
 use crate::failure::Failure;
 use crate::session::load;
-use device::{Fence, Threads};
+use device::{Device, Fence, Threads};
 use engine::draft::Simulated;
 use engine::{Engine, EngineOptions, Info, Pair, Parts, Speculation};
 
@@ -225,7 +225,8 @@ fn engine(
     let ModelArgs { width, .. } = args.model;
     let own = pair.block();
     let mut parts = Parts::of(pair, &options);
-    parts.measure(&mut options);
+    let device = Threads::new();
+    parts.measure(device.clock(), &mut options);
     if let Some(simulation) = &args.settings.simulate_acceptance {
         let width = width.unwrap_or(options.width.min(own.unwrap_or(options.width)));
         let chances = simulation.chances(width).map_err(Failure::input)?;
@@ -233,5 +234,5 @@ fn engine(
         let token = move |id, position| truth.token(id, position);
         parts.drafter = Box::new(Simulated::new(parts.drafter, block, chances, token));
     }
-    Ok(Engine::assemble(&Threads::new(), parts, options))
+    Ok(Engine::assemble(&device, parts, options))
 }
