@@ -40,7 +40,8 @@ fn serve(what: &str) -> Result<(), Box<dyn Error>> {
         sampling: Sampling::default(),
         stops: Stops::default(),
         limits: Limits { max_tokens: Some(40), ..Limits::default() },
-        speculation: Speculation::Auto,
+        // The drafter is asked at every position, however bad it is.
+        speculation: Speculation::Width(4),
         priority: 0,
         logprobs: None,
     };

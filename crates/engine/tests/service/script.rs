@@ -3,7 +3,8 @@
 
 use engine::draft::{Drafter, NoDrafter};
 use engine::{
-    Engine, EngineOptions, Limits, Parts, Request, Sampling, Speculation, Stops, Target, Vocabulary,
+    Engine, EngineOptions, Limits, Parts, Request, Sampling, Speculation, Stops, Target,
+    Vocabulary, WidthPolicy,
 };
 use kernels::choose::{Draw, LogProbs};
 use model::pass::Pass;
@@ -143,7 +144,8 @@ pub(crate) fn with_drafter(target: Script, drafter: impl Drafter + 'static) -> P
 
 /// Room for `max_running` at once and `max_waiting` beside them.
 pub(crate) fn options(max_running: usize, max_waiting: usize) -> EngineOptions {
-    EngineOptions { page_size: 4, max_running, max_waiting, ..EngineOptions::default() }
+    let widths = WidthPolicy::Fixed;
+    EngineOptions { page_size: 4, max_running, max_waiting, widths, ..EngineOptions::default() }
 }
 
 pub(crate) fn engine(target: Script, options: EngineOptions) -> Engine {
