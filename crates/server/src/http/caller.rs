@@ -47,6 +47,8 @@ struct Inner {
 #[derive(Default)]
 struct Account {
     status: Option<StatusCode>,
+    /// The id of what it is answered with.
+    answer: Option<String>,
     error: Option<String>,
     /// The engine's requests that ended, in the order of their ends.
     ends: Vec<Finished>,
@@ -65,6 +67,11 @@ impl Caller {
 
     pub(crate) fn connection(&self) -> &Connection {
         &self.0.connection
+    }
+
+    /// The request is answered under an id of the answer's own.
+    pub(crate) fn answered_as(&self, id: &str) {
+        self.account(|account| account.answer = Some(id.to_owned()));
     }
 
     /// The answer's head is known.
@@ -95,8 +102,13 @@ impl Drop for Inner {
         let milliseconds = self.started.elapsed().as_secs_f64() * 1e3;
         let error = account.error.as_deref();
         let (id, method, path) = (&self.id, self.method.as_str(), &self.path);
+        if account.ends.is_empty() && error.is_none() && status < 400 {
+            // Those who watch ask every second.
+            tracing::debug!(request = id, method, path, status, milliseconds, "answered");
+            return;
+        }
         if account.ends.is_empty() {
-            tracing::info!(request = id, method, path, status, milliseconds, error, "answered");
+            tracing::info!(request = id, method, path, status, milliseconds, error, "refused");
             return;
         }
         let sum =
@@ -105,6 +117,7 @@ impl Drop for Inner {
         let (passes, committed) = (sum(|stats| stats.steps), sum(|stats| stats.committed));
         tracing::info!(
             request = id,
+            answer = account.answer,
             method,
             path,
             status,

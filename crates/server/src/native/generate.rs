@@ -37,6 +37,7 @@ pub(crate) async fn generate(
     app.accepting()?;
     let Job { request, param, stream, answer } =
         app.aside(move |app| Job::read(app, &body)).await?;
+    caller.answered_as(&answer.id);
     let generation = Generation::start(&app, vec![request], caller)
         .map_err(|error| refusal(error, param, &format!("{SAMPLING}.max_new_tokens")))?;
     if stream {

@@ -35,6 +35,7 @@ pub(crate) async fn complete(
 ) -> Result<Response, ApiError> {
     app.accepting()?;
     let Job { requests, delivery, answer } = app.aside(move |app| Job::read(app, &body)).await?;
+    caller.answered_as(&answer.head.id);
     let generation = Generation::start(&app, requests, caller)
         .map_err(|error| refusal(error, "prompt", "max_tokens"))?;
     match delivery {

@@ -55,6 +55,11 @@ def completion(tokens, **more):
     return {"prompt": "The sea is", "max_tokens": tokens, "ignore_eos": True, **more}
 
 
+def descriptors():
+    """Open files of the server."""
+    return len(os.listdir(f"/proc/{os.environ['SLIPSTREAM_PID']}/fd"))
+
+
 class Flood(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -64,7 +69,7 @@ class Flood(unittest.TestCase):
             raise RuntimeError(f"the test opens {CROWD} sockets, the system allows {most}")
 
     def test_1_crowds_do_not_keep_others_out(self):
-        crowd = []
+        before, crowd = descriptors(), []
         for number in range(CROWD):
             connection = socket.socket()
             connection.setblocking(False)
@@ -75,6 +80,10 @@ class Flood(unittest.TestCase):
         for connection in crowd:
             connection.close()
         self.assertIn("choices", ask_until("/v1/completions", completion(2)))
+        end = time.monotonic() + 60
+        while descriptors() > before:
+            self.assertLess(time.monotonic(), end, "sockets of the crowd are still open")
+            time.sleep(0.1)
 
     def test_2_clients_that_vanish_leave_nothing(self):
         random.seed(1)

@@ -371,3 +371,22 @@ fn what_is_advertised_fits_and_more_is_refused_at_once() {
         assert_eq!(ask(96).status, 200);
     }
 }
+
+#[test]
+fn what_load_generators_send_is_taken() {
+    let site = Site::tiny(Setup::default());
+    let vllm = json!({
+        "model": NAME, "prompt": "the sea ", "repetition_penalty": 1.0, "max_tokens": 8,
+        "logprobs": null, "stream": true, "stream_options": {"include_usage": true},
+        "ignore_eos": true, "temperature": 0.0, "best_of": 1,
+    });
+    let events = site.stream("/v1/completions", &vllm);
+    assert_eq!(events.last().expect("events")["usage"]["completion_tokens"], 8);
+    let sglang = json!({
+        "text": "the sea ", "stream": true, "lora_path": null, "return_logprob": false,
+        "return_routed_experts": false, "logprob_start_len": -1, "image_data": null,
+        "sampling_params": {"temperature": 0.0, "max_new_tokens": 8, "ignore_eos": true},
+    });
+    let events = site.stream("/generate", &sglang);
+    assert_eq!(events.last().expect("events")["meta_info"]["completion_tokens"], 8);
+}

@@ -5,6 +5,8 @@ mod damage;
 mod load;
 mod pull;
 mod runs;
+#[cfg(unix)]
+mod serve;
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -39,7 +39,7 @@ pub(super) struct ListenArgs {
     /// name after --model otherwise
     #[arg(long, value_name = "NAME", value_parser = crate::args::not_empty)]
     pub(super) served_name: Vec<String>,
-    /// An origin whose pages may read answers (https://example.org), or *; may be given several
+    /// An origin whose pages may read answers, as scheme and host, or *; may be given several
     /// times, none may otherwise
     #[arg(long, value_name = "ORIGIN", value_parser = origin)]
     pub(super) cors_origin: Vec<String>,
