@@ -79,12 +79,12 @@ fn caught(rig: Rig) -> u64 {
     let problems = Mutex::new(BTreeMap::<String, u64>::new());
     fleet(0..300, |seed| {
         if let Err(problem) = scripted::voyage(seed, rig) {
-            let kind = problem.replace(char::is_numeric, "");
+            let kind = problem.split('[').next().unwrap_or("").replace(char::is_numeric, "");
             *problems.lock().expect("no voyage panicked").entry(kind).or_default() += 1;
         }
     });
     let problems = problems.into_inner().expect("no voyage panicked");
-    problems.iter().for_each(|(kind, count)| println!("{count:4} {kind:.200}"));
+    problems.iter().for_each(|(kind, count)| println!("{count:4} {kind}"));
     problems.values().sum()
 }
 
