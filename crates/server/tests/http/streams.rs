@@ -1,6 +1,6 @@
 //! How streams are framed, and what is told in them when something goes wrong.
 
-use crate::site::{Gate, Script, Setup, Site};
+use crate::site::{Gate, Script, Setup, Site, eventually};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,11 +35,14 @@ fn a_role_comes_first_and_then_a_delta_a_step() {
     gate.open();
 }
 
+/// How long a request may take here.
+const TIME: Duration = Duration::from_millis(100);
+
 #[test]
 fn a_request_whose_time_is_up_is_told_so() {
     let gate = Arc::new(Gate::default());
     let mut setup = Setup { running: 1, ..Setup::default() };
-    setup.config.limits.request_time = Some(Duration::from_millis(100));
+    setup.config.limits.request_time = Some(TIME);
     let site = Site::scripted(Script::letters().behind(&gate), setup);
     let body = json!({"prompt": [10, 11], "max_tokens": 400, "ignore_eos": true, "stream": true});
     let mut running = site.open("/v1/completions", &body);
@@ -49,7 +52,9 @@ fn a_request_whose_time_is_up_is_told_so() {
     let queued = std::thread::scope(|scope| {
         let ask = scope
             .spawn(|| site.post("/v1/completions", &json!({"prompt": [10, 11], "max_tokens": 4})));
-        std::thread::sleep(Duration::from_millis(200));
+        eventually("two open requests", || site.load().0 + site.load().1 == 2);
+        // The time of both runs from before this moment.
+        std::thread::sleep(TIME);
         gate.open();
         ask.join().expect("an answer")
     });
