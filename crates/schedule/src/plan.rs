@@ -72,7 +72,7 @@ pub enum Then {
 pub enum Absorb {
     /// They do: the request drafts, or may draft later.
     Keep,
-    /// They do not: the request never drafts, or its context has a gap already.
+    /// They do not: the request does not draft, or its context has a gap already.
     Skip,
 }
 

@@ -84,11 +84,13 @@ impl Scheduler {
     /// Starts the first waiting request if, beside its known tokens and its first block, the next
     /// blocks of the running ones fit too: `ahead` pages. Otherwise it would soon be retracted.
     fn admit_first(&mut self, ahead: &mut usize) -> Admission {
-        let (bounds, page_size) = (&self.options.bounds, self.options.page_size);
-        let Some(first) = self.queue.first() else { return Admission::Wait(Shortage::Turn) };
         if self.rows.free() == 0 {
             return Admission::Wait(Shortage::Rows);
         }
+        let crowd = (self.crew.len() + self.queue.len()).min(self.options.max_running);
+        let (bounds, page_size) = (&self.options.bounds, self.options.page_size);
+        let Some(first) = self.queue.first_mut() else { return Admission::Wait(Shortage::Turn) };
+        first.prospect = self.widths.prospect(crowd, self.options.width.min(bounds.max_width));
         // One token at least is computed: the next one is chosen from its row.
         let (known, place) = (first.tokens.len(), first.place);
         let findable = &first.tokens[..known - 1];
@@ -106,6 +108,7 @@ impl Scheduler {
         let row = self.rows.take().expect("a row is free: just asked");
         let mut sequence = self.queue.remove(place).expect("it is the first");
         sequence.found(matched);
+        self.widths.admitted();
         self.tally.admitted_tokens += known as u64;
         self.tally.cached_tokens += matched as u64;
         let drafter = found.with_drafter * page_size;

@@ -64,6 +64,10 @@ impl Queue {
         self.waiting.values().next()
     }
 
+    pub(crate) fn first_mut(&mut self) -> Option<&mut Sequence> {
+        self.waiting.values_mut().next()
+    }
+
     pub(crate) fn get_mut(&mut self, place: Place) -> Option<&mut Sequence> {
         self.waiting.get_mut(&place)
     }

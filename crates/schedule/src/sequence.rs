@@ -4,7 +4,7 @@ use crate::commit::Commit;
 use crate::discipline::Discipline;
 use crate::plan::{Absorb, Departed, PlannedRow, TableWrites, Then, Work};
 use crate::request::{Bounds, Request, Speculation};
-use crate::width::Acceptance;
+use crate::width::{Acceptance, Prospect};
 use cache::{Lease, Need, Row};
 use std::cmp::Reverse;
 
@@ -37,6 +37,8 @@ pub(crate) struct Sequence {
     /// Prompt tokens that the prefix cache had; `None` before the first admission.
     pub(crate) cached: Option<usize>,
     pub(crate) acceptance: Acceptance,
+    /// Whether drafting could pay when it was last admitted.
+    pub(crate) prospect: Prospect,
     prompt: usize,
 }
 
@@ -47,7 +49,8 @@ impl Sequence {
         let (commit, prompt) =
             (Commit::new(request.stops.clone(), limit - tokens.len()), tokens.len());
         let acceptance = Acceptance::new(bounds.max_width);
-        Sequence { id, place, request, tokens, commit, limit, cached: None, acceptance, prompt }
+        let (cached, prospect) = (None, Prospect::Open);
+        Sequence { id, place, request, tokens, commit, limit, cached, acceptance, prospect, prompt }
     }
 
     /// Tokens that ever need KV: the last token of a sequence is chosen, never computed.
@@ -57,19 +60,20 @@ impl Sequence {
 
     /// Widest verify block, the anchor included.
     pub(crate) fn width(&self, bounds: &Bounds, default: usize) -> usize {
-        match self.request.speculation {
-            Speculation::Auto => default.min(bounds.max_width),
-            Speculation::Off => 1,
-            Speculation::Width(width) => width,
+        match (self.request.speculation, self.prospect) {
+            (Speculation::Auto, Prospect::Open) => default.min(bounds.max_width),
+            (Speculation::Off, _) | (Speculation::Auto, Prospect::Closed) => 1,
+            (Speculation::Width(width), _) => width,
         }
     }
 
     /// Whether the drafter is to know the tokens of this request.
     pub(crate) fn absorb(&self, bounds: &Bounds) -> Absorb {
-        match self.request.speculation {
-            Speculation::Auto | Speculation::Width(_) if bounds.max_width > 1 => Absorb::Keep,
-            _ => Absorb::Skip,
-        }
+        let drafts = match (self.request.speculation, self.prospect) {
+            (Speculation::Auto, Prospect::Open) | (Speculation::Width(_), _) => true,
+            (Speculation::Off, _) | (Speculation::Auto, Prospect::Closed) => false,
+        };
+        if drafts && bounds.max_width > 1 { Absorb::Keep } else { Absorb::Skip }
     }
 
     /// What a cached page must have to be of use.

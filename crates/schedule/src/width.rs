@@ -18,6 +18,9 @@ const HOPE: f64 = 0.8;
 const MARGIN: f64 = 0.03;
 /// Share of the time that trials of what seems worse may cost by its promise.
 const TRIALS: f64 = 0.0025;
+/// One admitted request in so many may draft although it does not promise anything: otherwise
+/// nothing would be learned any more.
+const SCOUTS: u64 = 16;
 /// Gains are sorted to two to the power of this many levels.
 const LEVEL_BITS: u32 = 8;
 
@@ -80,6 +83,16 @@ pub(crate) enum Want {
     AtMost,
 }
 
+/// Whether drafting could pay for a request, with as many others as there are when it is admitted.
+/// Where it could not, the drafter need not know the request's tokens, which costs time too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Prospect {
+    /// It could.
+    Open,
+    /// It could not.
+    Closed,
+}
+
 /// Chooses widths and learns from what became of them.
 #[derive(Debug)]
 pub(crate) struct Widths {
@@ -89,6 +102,8 @@ pub(crate) struct Widths {
     pace: f64,
     /// Seconds that a trial may cost by now.
     savings: f64,
+    /// Requests admitted so far.
+    admitted: u64,
     /// Room for the widenings of a step, kept from step to step: `[drafts, rows]`, the gain of
     /// each, or [`NONE`]; and all of them sorted.
     gains: Vec<f32>,
@@ -125,7 +140,39 @@ impl Widths {
     pub(crate) fn new(policy: WidthPolicy, max_width: usize) -> Widths {
         let all = Acceptance::new(max_width);
         let (gains, sorted) = (Vec::new(), Vec::new());
-        Widths { policy, all, pace: 1.0, savings: 0.0, gains, sorted }
+        Widths { policy, all, pace: 1.0, savings: 0.0, admitted: 0, gains, sorted }
+    }
+
+    /// Counts a request for whom a prospect was found.
+    pub(crate) fn admitted(&mut self) {
+        self.admitted += 1;
+    }
+
+    /// What the next request that is admitted may hope for when `rows` requests run, itself
+    /// included, with blocks of up to `width`. Requests differ, so it is taken to be one of the
+    /// best: refused half as often as is usual.
+    pub(crate) fn prospect(&self, rows: usize, width: usize) -> Prospect {
+        let WidthPolicy::Adaptive(cost) = &self.policy else { return Prospect::Open };
+        if self.admitted.is_multiple_of(SCOUTS) {
+            return Prospect::Open;
+        }
+        let plain = cost.verify.seconds(rows);
+        let (mut chance, mut gain) = (1.0, 0.0);
+        for drafts in 1..width {
+            chance *= 1.0 - (1.0 - self.all.rate(drafts - 1, HOPE, 1.0)) / 2.0;
+            gain += chance;
+            // The drafts of one row, or of all of them.
+            for drafting in [1, rows] {
+                let share = 1.0 + gain * drafting as f64 / rows as f64;
+                let verify = cost.verify.seconds(rows + drafts * drafting);
+                let drafted = verify + cost.draft.seconds(drafting);
+                // Costs of which nothing is known are no reason against.
+                if share * plain >= drafted * (1.0 + MARGIN) {
+                    return Prospect::Open;
+                }
+            }
+        }
+        Prospect::Closed
     }
 
     /// Takes in a verify pass of a request that looked at `drafted` drafts, at least one.
@@ -473,6 +520,26 @@ mod tests {
             let wish = Wish { width: 2, want: Want::AtMost, acceptance: &own };
             assert_eq!(widths.choose(&[wish], 512, 0)[0] == 2, drafts, "{cost}");
         }
+    }
+
+    /// On a GPU a good drafter pays for many requests at once, a useless one for few.
+    #[test]
+    fn who_comes_into_a_crowd_does_not_draft() {
+        for (accepted, open, closed) in [(2, 32, 256), (0, 4, 128)] {
+            let (mut widths, _) = after(400, accepted);
+            widths.admitted();
+            assert_eq!(widths.prospect(open, WIDTH), Prospect::Open, "{accepted} of {open}");
+            assert_eq!(widths.prospect(closed, WIDTH), Prospect::Closed, "{accepted} of {closed}");
+            let mut scouts = 0;
+            for _ in 0..10 * SCOUTS {
+                scouts += u64::from(widths.prospect(closed, WIDTH) == Prospect::Open);
+                widths.admitted();
+            }
+            assert_eq!(scouts, 10);
+        }
+        let mut unknown = Widths::new(WidthPolicy::Adaptive(StepCost::default()), WIDTH);
+        unknown.admitted();
+        assert_eq!(unknown.prospect(256, WIDTH), Prospect::Open);
     }
 
     #[test]

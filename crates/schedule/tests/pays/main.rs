@@ -3,8 +3,9 @@
 //! it pays it is used.
 
 use schedule::{
-    Bounds, CostCurve, Discipline, Limits, PlannedRow, Request, RowOutcome, Sampling, Scheduler,
-    SchedulerOptions, Speculation, StepCost, StepPlan, Stops, Text, Then, WidthPolicy, Work,
+    Absorb, Bounds, CostCurve, Discipline, Limits, PlannedRow, Request, RowOutcome, Sampling,
+    Scheduler, SchedulerOptions, Speculation, StepCost, StepPlan, Stops, Text, Then, WidthPolicy,
+    Work,
 };
 use std::collections::HashMap;
 
@@ -171,9 +172,10 @@ fn device(
     }
 }
 
-/// Tokens of a row that now have KV.
-fn kept((planned, outcome): (&PlannedRow, &RowOutcome)) -> usize {
+/// Tokens of a row that the drafter takes in.
+fn absorbed((planned, outcome): (&PlannedRow, &RowOutcome)) -> usize {
     match &planned.work {
+        _ if planned.absorb == Absorb::Skip => 0,
         Work::Chunk { tokens, .. } => tokens.len(),
         Work::Block { .. } => outcome.tokens.len(),
     }
@@ -207,10 +209,8 @@ fn run(
         let (tokens, drafting) = (landed.tokens(), landed.drafting());
         let (v, d) = (verify.seconds(tokens), draft.seconds(drafting));
         made.time += v + d;
-        if speculation == Speculation::Auto {
-            let rows = landed.rows.iter().zip(&outcomes);
-            made.time += machine.absorb * rows.map(kept).sum::<usize>() as f64;
-        }
+        let rows = landed.rows.iter().zip(&outcomes);
+        made.time += machine.absorb * rows.map(absorbed).sum::<usize>() as f64;
         scheduler.learn(&landed, dice.reading(v), dice.reading(d));
         let mut text = Text::default();
         for outcome in scheduler.land(landed, &outcomes, flying.as_mut(), |_| b"", &mut text) {
@@ -238,10 +238,10 @@ fn ratios(machine: &Machine, drafts: Drafts, known: Known) -> Vec<(usize, f64)> 
 fn drafting_never_makes_throughput_clearly_worse() {
     for machine in [CPU, GPU] {
         for drafts in [Drafts::Greedy, Drafts::Sampled, Drafts::Useless, Drafts::Perfect] {
-            for (known, least) in [(Known::Measured, 0.97), (Known::Nothing, 0.965)] {
+            for known in [Known::Measured, Known::Nothing] {
                 for (running, ratio) in ratios(&machine, drafts, known) {
                     let what = format!("{}, {drafts:?}, {known:?}, {running}", machine.name);
-                    assert!(ratio >= least, "{what} at once: {ratio:.3} of plain decoding");
+                    assert!(ratio >= 0.98, "{what} at once: {ratio:.3} of plain decoding");
                 }
             }
         }
