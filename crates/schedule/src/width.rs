@@ -166,8 +166,8 @@ impl Widths {
                 let share = 1.0 + gain * drafting as f64 / rows as f64;
                 let verify = cost.verify.seconds(rows + drafts * drafting);
                 let drafted = verify + cost.draft.seconds(drafting);
-                // Costs of which nothing is known are no reason against.
-                if share * plain >= drafted * (1.0 + MARGIN) {
+                // In doubt it could, also where nothing is known of costs.
+                if share * plain * (1.0 + MARGIN) >= drafted {
                     return Prospect::Open;
                 }
             }
