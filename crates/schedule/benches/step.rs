@@ -10,7 +10,7 @@
 use criterion::measurement::{Measurement, WallTime};
 use criterion::{BenchmarkId, Criterion};
 use schedule::{
-    Bounds, CostCurve, Discipline, Limits, Request, RowOutcome, Sampling, Scheduler,
+    Bounds, CostCurve, Discipline, Limits, PlannedRow, Request, RowOutcome, Sampling, Scheduler,
     SchedulerOptions, Speculation, StepCost, StepPlan, Stops, Text, Then, WidthPolicy, Work,
 };
 use std::hint::black_box;
@@ -61,7 +61,39 @@ impl Dice {
     }
 }
 
-/// A scheduler with `running` requests, a step in flight, and a device made of dice.
+/// A device made of dice.
+struct Device {
+    /// Tokens with KV, by row.
+    lengths: Vec<usize>,
+    dice: Dice,
+}
+
+impl Device {
+    fn outcome(&mut self, row: &PlannedRow) -> RowOutcome {
+        let len = &mut self.lengths[row.row.index];
+        match &row.work {
+            Work::Chunk { tokens, start, then } => {
+                *len = start + tokens.len();
+                let chosen = if *then == Then::Choose { vec![7] } else { vec![] };
+                RowOutcome { tokens: chosen, ..RowOutcome::default() }
+            }
+            Work::Block { width } => {
+                // The last block ends where the request does.
+                let width = (*width).min(row.limit - 1 - *len);
+                if width == 0 {
+                    return RowOutcome::default();
+                }
+                // Some requests are easier to draft for than others.
+                let chance = [0.9, 0.7, 0.4][row.id as usize % 3];
+                let accepted = (1..width).take_while(|_| self.dice.roll() < chance).count();
+                *len += accepted + 1;
+                RowOutcome { tokens: vec![7; accepted + 1], accepted, drafted: width - 1 }
+            }
+        }
+    }
+}
+
+/// A scheduler with `running` requests, a step in flight, and its device.
 struct Server<'a> {
     load: &'a Load,
     running: usize,
@@ -69,7 +101,7 @@ struct Server<'a> {
     flying: Option<StepPlan>,
     submitted: u64,
     text: Text,
-    dice: Dice,
+    device: Device,
 }
 
 impl Server<'_> {
@@ -86,7 +118,8 @@ impl Server<'_> {
             discipline: Discipline::Sound,
         });
         let text = Text::default();
-        Server { load, running, scheduler, flying: None, submitted: 0, text, dice: Dice(1) }
+        let device = Device { lengths: vec![0; running], dice: Dice(1) };
+        Server { load, running, scheduler, flying: None, submitted: 0, text, device }
     }
 
     /// One that requests leave as often as they come.
@@ -120,19 +153,7 @@ impl Server<'_> {
             self.submitted += 1;
         }
         let Some(plan) = &self.flying else { return Vec::new() };
-        let mut outcome = |id: u64, work: &Work| match work {
-            Work::Block { width } => {
-                // Some requests are easier to draft for than others.
-                let chance = [0.9, 0.7, 0.4][id as usize % 3];
-                let accepted = (1..*width).take_while(|_| self.dice.roll() < chance).count();
-                RowOutcome { tokens: vec![7; accepted + 1], accepted, drafted: width - 1 }
-            }
-            Work::Chunk { then: Then::Choose, .. } => {
-                RowOutcome { tokens: vec![7], ..RowOutcome::default() }
-            }
-            Work::Chunk { .. } => RowOutcome::default(),
-        };
-        plan.rows.iter().map(|row| outcome(row.id, &row.work)).collect()
+        plan.rows.iter().map(|row| self.device.outcome(row)).collect()
     }
 
     /// One turn of the engine's loop: plans a step, then lands the one before it.
