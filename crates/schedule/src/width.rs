@@ -18,6 +18,11 @@ const HOPE: f64 = 0.8;
 const MARGIN: f64 = 0.03;
 /// Share of the time that trials of what seems worse may cost by its promise.
 const TRIALS: f64 = 0.0025;
+/// The same of trials of drafting while few passes are known: a handful says little, and what it
+/// says would stand for long.
+const EARLY_TRIALS: f64 = 0.2;
+/// So many passes, decayed, are enough to judge a drafter by.
+const KNOWN: f64 = 24.0;
 /// One admitted request in so many may draft although it does not promise anything: otherwise
 /// nothing would be learned any more.
 const SCOUTS: u64 = 16;
@@ -46,6 +51,11 @@ impl Acceptance {
         }
         self.tries[..drafted.min(accepted + 1)].iter_mut().for_each(|(tried, _)| *tried += 1.0);
         self.tries[..accepted].iter_mut().for_each(|(_, hit)| *hit += 1.0);
+    }
+
+    /// Passes that it knows of, decayed.
+    fn passes(&self) -> f64 {
+        self.tries.first().map_or(0.0, |(tried, _)| *tried)
     }
 
     /// Chance that draft `i` is accepted when those before it are; `weight` passes of `prior`
@@ -220,7 +230,8 @@ impl Widths {
     /// worse is tried often, and what is hopeless seldom.
     fn decide(&mut self, choice: &Choice) -> usize {
         let Choice { better, other, rate } = choice;
-        self.savings += better.seconds * TRIALS;
+        let early = other.take > better.take && self.all.passes() < KNOWN;
+        self.savings += better.seconds * if early { EARLY_TRIALS } else { TRIALS };
         let loss = (better.worth(*rate) - other.worth(*rate)) / rate + MARGIN * other.seconds;
         if self.savings > 0.0 && loss <= self.savings {
             self.savings = 0.0;
@@ -525,7 +536,7 @@ mod tests {
     /// On a GPU a good drafter pays for many requests at once, a useless one for few.
     #[test]
     fn who_comes_into_a_crowd_does_not_draft() {
-        for (accepted, open, closed) in [(2, 32, 256), (0, 4, 128)] {
+        for (accepted, open, closed) in [(2, 32, 512), (0, 4, 128)] {
             let (mut widths, _) = after(400, accepted);
             widths.admitted();
             assert_eq!(widths.prospect(open, WIDTH), Prospect::Open, "{accepted} of {open}");

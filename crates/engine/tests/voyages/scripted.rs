@@ -26,6 +26,8 @@ pub(crate) const MET: &[&str] = &[
     "ends by length",
     "cancels before a token",
     "cancels while decoding",
+    "time-outs before a token",
+    "time-outs while decoding",
     "log-probabilities",
     "overtakings by priority",
     "changes of speculation",

@@ -9,6 +9,7 @@ use engine::{
 };
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 /// What orders lanes and holds memory: sound, or a mutant.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,7 +35,14 @@ pub(crate) struct Passenger {
 }
 
 impl Passenger {
-    pub(crate) fn new(dice: &mut Dice, request: Request, expected: Serial, block: usize) -> Self {
+    pub(crate) fn new(
+        dice: &mut Dice,
+        mut request: Request,
+        expected: Serial,
+        block: usize,
+    ) -> Self {
+        let hurried = dice.one_in(6);
+        request.limits.timeout = hurried.then(|| Duration::from_micros(dice.roll(30_000) as u64));
         // Some come when the others have gone.
         let arrives = dice.pick(&[0, 0, 0, 0, 60]) + dice.roll(12);
         let mut moments = |one_in: usize, most: usize| -> Vec<usize> {
@@ -103,8 +111,12 @@ impl Passenger {
             let pieces = tokens.iter().flat_map(|&token| vocabulary.piece(token));
             text(&pieces.copied().collect::<Vec<u8>>())
         };
-        let cancelled = got.reason == Some(FinishReason::Cancelled) && !self.cancels.is_empty();
-        let right = if cancelled {
+        let cut_short = match got.reason {
+            Some(FinishReason::Cancelled) => !self.cancels.is_empty(),
+            Some(FinishReason::TimedOut) => self.request.limits.timeout.is_some(),
+            _ => false,
+        };
+        let right = if cut_short {
             let tokens = got.tokens.len();
             expected.tokens.starts_with(&got.tokens)
                 && got.text == pieces(&got.tokens)
@@ -127,6 +139,8 @@ impl Passenger {
             Some(FinishReason::Stop) => "stops at the first token of a block",
             Some(FinishReason::Cancelled) if self.first.is_none() => "cancels before a token",
             Some(FinishReason::Cancelled) => "cancels while decoding",
+            Some(FinishReason::TimedOut) if self.first.is_none() => "time-outs before a token",
+            Some(FinishReason::TimedOut) => "time-outs while decoding",
             _ => "ends by length",
         };
         log.note(how, 1);
