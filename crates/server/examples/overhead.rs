@@ -6,9 +6,9 @@ use device::{Cpu, Threads};
 use engine::draft::NoDrafter;
 use engine::{
     Engine, EngineOptions, Handle, Limits, Pair, PairOptions, Parts, Request, Sampling, Service,
-    Speculation, Stops, Target,
+    Shaping, Speculation, Stops, Target,
 };
-use kernels::choose::{Draw, LogProbs};
+use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::Pass;
 use server::{Config, Model, Server};
 use std::io::{BufRead, BufReader, Write};
@@ -34,7 +34,7 @@ impl Target for Script {
         &[]
     }
 
-    fn choose(&mut self, _: &[usize], _: &[Draw], out: &mut [u32]) {
+    fn choose(&mut self, _: &[usize], _: &[Draw], _: &[Shape<'_>], out: &mut [u32]) {
         out.fill(70);
     }
 
@@ -65,6 +65,7 @@ fn request(tokens: usize) -> Request {
     Request {
         prompt: vec![10, 11],
         sampling: Sampling::default(),
+        shaping: Shaping::default(),
         stops: Stops::default(),
         limits: Limits { max_tokens: Some(tokens), ..Limits::default() },
         speculation: Speculation::Auto,

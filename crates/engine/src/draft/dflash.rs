@@ -6,7 +6,7 @@
 
 use super::{DraftRow, Drafter};
 use device::Cpu;
-use kernels::choose::{Draw, choose};
+use kernels::choose::{Draw, Shape, choose};
 use kernels::kv_store::KvPool;
 use model::decoder::Decoder;
 use model::dflash::{Dflash, DraftWorkspace};
@@ -68,6 +68,12 @@ impl DflashDrafter {
     }
 }
 
+/// What is done to the logits of the draft for `position`. Penalties do not count the drafts before
+/// it, which are chosen at the same time.
+fn shape<'a>(row: &DraftRow<'a>, position: u32) -> Shape<'a> {
+    row.shaper.map_or_else(Shape::default, |own| own.shape(position as usize, &[]))
+}
+
 /// The drafter was made for `context` positions; a row whose block would reach past them stops
 /// drafting, and no other row notices.
 fn in_reach(row: &DraftRow<'_>, block: usize, context: usize) -> bool {
@@ -90,7 +96,7 @@ impl Drafter for DflashDrafter {
         let (block, context) = (self.block(), self.model.config().body.context);
         let mut tokens = vec![self.model.config().mask_id; block];
         self.pass.clear();
-        let (mut wanted, mut draws) = (Vec::new(), Vec::new());
+        let (mut wanted, mut draws, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
         for row in rows.iter().filter(|row| in_reach(row, block, context)) {
             let first = self.pass.rows();
             tokens[0] = row.anchor;
@@ -99,6 +105,7 @@ impl Drafter for DflashDrafter {
                 wanted.push(first + j);
                 let position = row.draw.position + j as u32 - 1;
                 draws.push(Draw { position, ..row.draw });
+                shapes.push(shape(row, position));
             }
         }
         if wanted.is_empty() {
@@ -108,7 +115,7 @@ impl Drafter for DflashDrafter {
         self.model.draft(cpu, w, &self.kv, target, &self.pass, &wanted, &mut self.logits);
         self.chosen.resize(wanted.len(), 0);
         let vocab = target.config().vocab;
-        choose(cpu, &self.logits, vocab, self.allowed, &draws, &mut self.chosen);
+        choose(cpu, &self.logits, vocab, self.allowed, &draws, &shapes, &mut self.chosen);
         let mut chosen = self.chosen.iter();
         for (row, out) in rows.iter().zip(out).filter(|(row, _)| in_reach(row, block, context)) {
             out.extend(chosen.by_ref().take(row.width - 1));

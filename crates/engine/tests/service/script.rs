@@ -3,10 +3,10 @@
 
 use engine::draft::{Drafter, NoDrafter};
 use engine::{
-    Engine, EngineOptions, Limits, Parts, Request, Sampling, Speculation, Stops, Target,
+    Engine, EngineOptions, Limits, Parts, Request, Sampling, Shaping, Speculation, Stops, Target,
     Vocabulary, WidthPolicy,
 };
-use kernels::choose::{Draw, LogProbs};
+use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::Pass;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -31,6 +31,7 @@ pub(crate) fn request(seed: u64, max_tokens: usize) -> Request {
     Request {
         prompt: vec![seed as u32 % VOCAB; 1 + seed as usize % 9],
         sampling: Sampling { seed, ..Sampling::default() },
+        shaping: Shaping::default(),
         stops: Stops::default(),
         limits: Limits { max_tokens: Some(max_tokens), ..Limits::default() },
         speculation: Speculation::Auto,
@@ -102,7 +103,7 @@ impl Target for Script {
         &[]
     }
 
-    fn choose(&mut self, _: &[usize], draws: &[Draw], out: &mut [u32]) {
+    fn choose(&mut self, _: &[usize], draws: &[Draw], _: &[Shape<'_>], out: &mut [u32]) {
         for (draw, out) in draws.iter().zip(out) {
             *out = token(draw.position as usize, draw.seed);
         }

@@ -3,10 +3,10 @@
 use device::{Sim, SimOptions};
 use engine::draft::{DraftRow, Drafter, NoDrafter};
 use engine::{
-    Engine, EngineOptions, FinishReason, Limits, Parts, Request, Sampling, Speculation, Stops,
-    Target, Vocabulary, WidthPolicy,
+    Engine, EngineOptions, FinishReason, Limits, Parts, Request, Sampling, Shaping, Speculation,
+    Stops, Target, Vocabulary, WidthPolicy,
 };
-use kernels::choose::{Draw, LogProbs};
+use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::Pass;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Target for Counting {
         &[]
     }
 
-    fn choose(&mut self, rows: &[usize], _: &[Draw], out: &mut [u32]) {
+    fn choose(&mut self, rows: &[usize], _: &[Draw], _: &[Shape<'_>], out: &mut [u32]) {
         rows.iter().zip(out).for_each(|(&row, out)| *out = self.read[row] + 1);
     }
 
@@ -96,6 +96,7 @@ fn count_from(start: u32, before: u32, max_tokens: usize) -> Request {
     Request {
         prompt: (start - before..=start).collect(),
         sampling: Sampling::default(),
+        shaping: Shaping::default(),
         stops: Stops::default(),
         limits: Limits { max_tokens: Some(max_tokens), ..Limits::default() },
         speculation: Speculation::Auto,
