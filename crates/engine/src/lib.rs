@@ -19,6 +19,7 @@ mod memory;
 mod open;
 mod output;
 mod pair;
+mod recent;
 pub mod service;
 mod step;
 mod target;
@@ -29,6 +30,7 @@ pub use counters::{Counters, StepTimes};
 pub use memory::{EngineOptions, KvPages};
 pub use output::{Finished, Segment, Stats, TokenOut, Update};
 pub use pair::{Pair, PairOptions};
+pub use recent::{RECENT_STEPS, Span, StepRecord};
 pub use schedule::{
     CostCurve, Discipline, FinishReason, Limits, Reject, Request, RequestError, Sampling,
     Speculation, StepCost, Stops, Tally, WidthPolicy,
@@ -42,6 +44,7 @@ use draft::{DflashDrafter, Drafter, NoDrafter};
 use forward::Forward;
 use memory::Geometry;
 use open::Requests;
+use recent::Recent;
 use schedule::{Bounds, Early, Scheduler, SchedulerOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,6 +64,7 @@ pub struct Engine<D: HostDevice = Threads> {
     vocabulary: Arc<dyn Vocabulary>,
     info: Info,
     counters: Counters,
+    recent: Recent,
     clock: Clock,
     ids: RequestIds,
 }
@@ -206,6 +210,7 @@ impl<D: HostDevice> Engine<D> {
             vocabulary,
             info,
             counters: Counters::default(),
+            recent: Recent::default(),
             clock: device.clock().clone(),
             ids: RequestIds::default(),
         }
@@ -224,6 +229,11 @@ impl<D: HostDevice> Engine<D> {
     /// What was done so far.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// The newest steps that landed, oldest first; at most [`RECENT_STEPS`].
+    pub fn recent(&self) -> Vec<StepRecord> {
+        self.recent.steps()
     }
 
     /// What the scheduler did so far.

@@ -6,5 +6,6 @@ mod context;
 mod drafter;
 mod lossless;
 mod prefix;
+mod seen;
 mod simulated;
 mod speculation;
