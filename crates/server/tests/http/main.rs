@@ -5,7 +5,9 @@
 mod answers;
 mod client;
 mod clients;
+mod drafting;
 mod lifecycle;
+mod page;
 mod refusals;
 mod scripted;
 mod site;
