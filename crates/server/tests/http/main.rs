@@ -5,6 +5,7 @@
 mod answers;
 mod client;
 mod clients;
+mod dashboard;
 mod drafting;
 mod lifecycle;
 mod page;
