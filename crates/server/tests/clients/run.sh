@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The official OpenAI clients for Python and Node against the real binary and the default pair; the
-# playground in Chromium; then crowds of clients, and SIGTERM while it works.
+# The official OpenAI clients for Python and Node against the real binary and the default pair; the code of
+# the guide; the playground in Chromium; then load, leaks, crowds of clients, and SIGTERM while it works.
 # Clients are installed below target/; the binary is the one named, or target/release/slipstream.
 set -euo pipefail
 
@@ -43,6 +43,7 @@ export SLIPSTREAM_URL
 
 "$work/venv/bin/python" "$here/openai_client.py"
 (cd "$work" && node --test openai_client.test.mjs)
+"$work/venv/bin/python" "$here/snippets.py" "$work" "$root/docs/guide/serve.md" "$root/docs/guide/clients.md"
 SLIPSTREAM_BROWSER=$(command -v chromium)
 export SLIPSTREAM_BROWSER
 (cd "$work" && node --test page.test.mjs)
