@@ -47,6 +47,7 @@ export SLIPSTREAM_URL
 SLIPSTREAM_BROWSER=$(command -v chromium)
 export SLIPSTREAM_BROWSER
 (cd "$work" && node --test page.test.mjs)
+"$work/venv/bin/python" "$here/load.py" "$binary"
 SLIPSTREAM_PID=$server "$work/venv/bin/python" "$here/flood.py"
 
 wait $server
