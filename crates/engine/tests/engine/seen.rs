@@ -15,7 +15,7 @@ fn engine(request: &Request) -> (Engine, impl Fn(usize) -> u32 + Clone + use<>) 
     let prompt = request.prompt.len();
     let says = move |position: usize| {
         let right = position.checked_sub(prompt).and_then(|at| truth.get(at)).copied();
-        right.unwrap_or(0) + u32::from(position % 4 == 0)
+        right.unwrap_or(0) + u32::from(position.is_multiple_of(4))
     };
     let own = says.clone();
     let drafter = Box::new(Scripted::new(WIDTH, move |_, position| own(position)));
