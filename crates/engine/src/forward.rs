@@ -39,6 +39,8 @@ pub(crate) struct StepMemory<'j> {
 pub(crate) struct Aside {
     /// For each planned row, an entry a token when the request asked for them.
     pub(crate) logprobs: Vec<Vec<LogProbs>>,
+    /// For each planned row, what its block looked at.
+    pub(crate) drafts: Vec<Vec<u32>>,
     pub(crate) times: StepTimes,
 }
 
@@ -121,7 +123,8 @@ impl Forward {
 
         self.absorb(&blocks, &outcomes);
         times.absorb += self.clock.now() - verified;
-        Aside { logprobs, times }
+        let drafts = blocks.into_iter().map(|block| block.drafts).collect();
+        Aside { logprobs, drafts, times }
     }
 
     /// What the last step found: an [`Entry`] a planned row.

@@ -19,6 +19,7 @@ mod memory;
 mod open;
 mod output;
 mod pair;
+mod recent;
 pub mod service;
 mod shaper;
 mod step;
@@ -30,6 +31,7 @@ pub use counters::{Counters, StepTimes};
 pub use memory::{EngineOptions, KvPages};
 pub use output::{Finished, Segment, Stats, TokenOut, Update};
 pub use pair::{Pair, PairOptions};
+pub use recent::{RECENT_STEPS, Span, StepRecord};
 pub use schedule::{
     CostCurve, Discipline, FinishReason, Limits, Reject, Request, RequestError, Sampling, Shaping,
     Speculation, StepCost, Stops, Tally, WidthPolicy,
@@ -43,6 +45,7 @@ use draft::{DflashDrafter, Drafter, NoDrafter};
 use forward::Forward;
 use memory::Geometry;
 use open::Requests;
+use recent::Recent;
 use schedule::{Bounds, Early, Scheduler, SchedulerOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,6 +65,7 @@ pub struct Engine<D: HostDevice = Threads> {
     vocabulary: Arc<dyn Vocabulary>,
     info: Info,
     counters: Counters,
+    recent: Recent,
     clock: Clock,
     ids: RequestIds,
 }
@@ -207,6 +211,7 @@ impl<D: HostDevice> Engine<D> {
             vocabulary,
             info,
             counters: Counters::default(),
+            recent: Recent::default(),
             clock: device.clock().clone(),
             ids: RequestIds::default(),
         }
@@ -225,6 +230,11 @@ impl<D: HostDevice> Engine<D> {
     /// What was done so far.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// The newest steps that landed, oldest first; at most [`RECENT_STEPS`].
+    pub fn recent(&self) -> Vec<StepRecord> {
+        self.recent.steps()
     }
 
     /// What the scheduler did so far.

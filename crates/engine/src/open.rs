@@ -35,6 +35,8 @@ pub(crate) struct Part<'a> {
     pub(crate) verified: bool,
     pub(crate) outcome: &'a RowOutcome,
     pub(crate) logprobs: &'a [LogProbs],
+    /// What the block looked at.
+    pub(crate) drafts: &'a [u32],
 }
 
 impl Requests {
@@ -110,9 +112,10 @@ impl<D: HostDevice> Engine<D> {
         let open = self.requests.by_id.get_mut(&id);
         let open = open.expect("an outcome belongs to an open request");
         open.stats.cached_tokens = outcome.cached;
-        let mut tokens = Vec::with_capacity(committed.kept);
+        let (mut tokens, mut refused) = (Vec::with_capacity(committed.kept), Vec::new());
         if let Some(part) = part {
             open.count(&part, committed.taken);
+            refused.extend(part.refused(committed.taken));
             tokens.extend((0..committed.kept).map(|i| part.token(i)));
         }
         if !tokens.is_empty() && open.stats.output_tokens == 0 {
@@ -121,7 +124,7 @@ impl<D: HostDevice> Engine<D> {
         open.stats.output_tokens += tokens.len();
         let text = open.decode(text.runs(committed.text));
         let finished = committed.finish.map(|reason| self.close(id, reason, now));
-        Update { id, tokens, text, finished }
+        Update { id, tokens, text, refused, finished }
     }
 
     fn close(&mut self, id: RequestId, reason: FinishReason, now: Duration) -> Finished {
@@ -143,6 +146,13 @@ impl Part<'_> {
             drafted: i < self.outcome.accepted,
             logprobs: self.logprobs.get(i).cloned(),
         }
+    }
+
+    /// The drafts that were refused, of a pass of which `taken` tokens were used: none when the
+    /// request ended before the first that differs.
+    fn refused(&self, taken: usize) -> &[u32] {
+        let accepted = self.outcome.accepted;
+        if taken > accepted { &self.drafts[accepted..] } else { &[] }
     }
 }
 

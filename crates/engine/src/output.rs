@@ -15,6 +15,10 @@ pub struct Update {
     /// Text that became final: whole characters, nothing that may still turn into a stop string.
     /// The concatenation over all updates is the output text.
     pub text: Vec<Segment>,
+    /// Drafts that the step's verify pass refused, in order. The first was proposed where the
+    /// target's own token stands: the last of `tokens`, or the stop id behind them, which is not
+    /// kept. Drafts behind a stop were not judged.
+    pub refused: Vec<u32>,
     /// Set in the request's last update.
     pub finished: Option<Finished>,
 }

@@ -3,13 +3,15 @@
 //! back. Nothing here waits: guards order the lanes on the device.
 
 use crate::forward::{Aside, Entry, Forward, StepMemory};
+use crate::recent::{LaneSpans, Span};
 use device::{
-    Copies, DeviceLost, Fence, HostDevice, Lanes, Local, Pending, Plan, Readback, Schedule, Shared,
-    Staging, StepFence,
+    Copies, DeviceLost, Fence, HostDevice, LaneId, Lanes, Local, Pending, Plan, Readback, Schedule,
+    Shared, Staging, StepFence,
 };
 use schedule::{PlannedRow, RowOutcome, StepPlan, TableWrite};
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 /// Steps that may be launched and not landed: one, and the one before it while it lands.
 const IN_FLIGHT: usize = 2;
@@ -54,6 +56,8 @@ pub(crate) struct InFlight<D: HostDevice> {
     results: Pending<u32, D>,
     aside: Receiver<Aside>,
     stride: usize,
+    planned: Span,
+    spans: LaneSpans,
 }
 
 /// What came back from a step.
@@ -62,6 +66,9 @@ pub(crate) struct Landed {
     /// One entry a planned row.
     pub(crate) outcomes: Vec<RowOutcome>,
     pub(crate) aside: Aside,
+    /// The host planned and launched it.
+    pub(crate) planned: Span,
+    pub(crate) spans: LaneSpans,
 }
 
 impl<D: HostDevice> Pipeline<D> {
@@ -98,22 +105,25 @@ impl<D: HostDevice> Pipeline<D> {
         self.fence.before_plan(&self.lanes)
     }
 
-    /// Launches a step on all lanes and returns at once.
-    pub(crate) fn launch(&mut self, plan: StepPlan) -> InFlight<D> {
+    /// Launches a step, whose planning began at `start`, on all lanes and returns at once.
+    pub(crate) fn launch(&mut self, plan: StepPlan, start: Duration) -> InFlight<D> {
+        let clock = self.device().clock().clone();
+        let spans = LaneSpans::new(&clock);
         let slot = self.launched % IN_FLIGHT;
         self.launched += 1;
-        self.write_table(&plan);
-        self.snapshot(&plan.rows, slot);
-        let aside = self.run(plan.rows.clone(), slot);
+        self.write_table(&plan, spans.clone());
+        self.snapshot(&plan.rows, slot, spans.clone());
+        let aside = self.run(plan.rows.clone(), slot, spans.clone());
         let words = plan.rows.len() * self.stride;
         self.hand_over(words);
-        let results = self.read_back(words);
+        let results = self.read_back(words, spans.clone());
         self.fence.launched(self.lanes.forward.record());
-        InFlight { plan, results, aside, stride: self.stride }
+        let planned = Span { start, end: clock.now() };
+        InFlight { plan, results, aside, stride: self.stride, planned, spans }
     }
 
     /// `Schedule`: the page ids that the table lacks.
-    fn write_table(&mut self, plan: &StepPlan) {
+    fn write_table(&mut self, plan: &StepPlan, spans: LaneSpans) {
         if plan.table.pages().is_empty() {
             return;
         }
@@ -127,17 +137,19 @@ impl<D: HostDevice> Pipeline<D> {
         let places: Vec<Range<usize>> = plan.table.iter().map(place).collect();
         // One job for all, since every launch costs.
         lane.launch("write pages", (writing.view(), staged.view()), move |(table, ids)| {
-            let mut rest = ids;
-            for place in places {
-                let (own, others) = rest.split_at(place.len());
-                table[place].copy_from_slice(own);
-                rest = others;
-            }
+            spans.during(LaneId::Schedule, || {
+                let mut rest = ids;
+                for place in places {
+                    let (own, others) = rest.split_at(place.len());
+                    table[place].copy_from_slice(own);
+                    rest = others;
+                }
+            });
         });
     }
 
     /// `Plan`: the step's own copy of the page ids it may touch.
-    fn snapshot(&mut self, rows: &[PlannedRow], slot: usize) {
+    fn snapshot(&mut self, rows: &[PlannedRow], slot: usize, spans: LaneSpans) {
         let lane = &self.lanes.plan;
         let reading = self.page_table.read(lane);
         let own = |row: &PlannedRow| {
@@ -147,17 +159,19 @@ impl<D: HostDevice> Pipeline<D> {
         let mut writing = self.snapshots[slot].write(lane);
         let total = rows.iter().map(|row| row.pages).sum();
         let arguments = (rows.iter().map(own).collect::<Vec<_>>(), writing.range(0..total));
-        lane.launch("snapshot pages", arguments, |(rows, mut snapshot)| {
-            for row in rows {
-                let (own, rest) = snapshot.split_at_mut(row.len());
-                own.copy_from_slice(row);
-                snapshot = rest;
-            }
+        lane.launch("snapshot pages", arguments, move |(rows, mut snapshot)| {
+            spans.during(LaneId::Plan, || {
+                for row in rows {
+                    let (own, rest) = snapshot.split_at_mut(row.len());
+                    own.copy_from_slice(row);
+                    snapshot = rest;
+                }
+            });
         });
     }
 
     /// `Forward`: the step itself.
-    fn run(&mut self, rows: Vec<PlannedRow>, slot: usize) -> Receiver<Aside> {
+    fn run(&mut self, rows: Vec<PlannedRow>, slot: usize, spans: LaneSpans) -> Receiver<Aside> {
         let lane = &self.lanes.forward;
         let reading = self.snapshots[slot].read(lane);
         let mut lengths = self.lengths.write(lane);
@@ -169,7 +183,7 @@ impl<D: HostDevice> Pipeline<D> {
         lane.launch("step", arguments, move |(forward, pages, lengths, anchors)| {
             let memory = StepMemory { pages, lengths, anchors, stride };
             // Nobody listens any more when the engine is being dropped.
-            let _ = send.send(forward.run(&rows, memory));
+            let _ = send.send(spans.during(LaneId::Forward, || forward.run(&rows, memory)));
         });
         aside
     }
@@ -189,12 +203,13 @@ impl<D: HostDevice> Pipeline<D> {
     }
 
     /// `Copies`: the results, to the host.
-    fn read_back(&mut self, len: usize) -> Pending<u32, D> {
+    fn read_back(&mut self, len: usize, spans: LaneSpans) -> Pending<u32, D> {
         let lane = &self.lanes.copies;
         let reading = self.results.read(lane);
         let mut filling = self.readback.fill(lane, len);
-        lane.launch("results", (reading.range(0..len), filling.view()), |(results, landed)| {
-            landed.copy_from_slice(results);
+        let arguments = (reading.range(0..len), filling.view());
+        lane.launch("results", arguments, move |(results, landed)| {
+            spans.during(LaneId::Copies, || landed.copy_from_slice(results));
         });
         filling.pending()
     }
@@ -214,6 +229,7 @@ impl<D: HostDevice> InFlight<D> {
         let words = self.results.land()?;
         let aside = self.aside.try_recv().expect("a step that landed has reported before");
         let outcomes = words.chunks_exact(self.stride).map(Entry::read).collect();
-        Ok(Landed { plan: self.plan, outcomes, aside })
+        let InFlight { plan, planned, spans, .. } = self;
+        Ok(Landed { plan, outcomes, aside, planned, spans })
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::open::Part;
 use crate::output::Update;
+use crate::recent::{Span, StepRecord};
 use crate::step::{InFlight, Landed};
 use crate::{Engine, EngineLost};
 use device::{HostDevice, Track};
@@ -23,7 +24,7 @@ impl<D: HostDevice> Engine<D> {
             self.requests.started(plan, start);
             self.clock.work("plan", plan.rows.len());
         });
-        let launched = planned.map(|plan| self.pipeline.launch(plan));
+        let launched = planned.map(|plan| self.pipeline.launch(plan, start));
         self.counters.planning += self.clock.now() - start;
         self.span(Track::Host, "plan and launch", start);
         let before = std::mem::replace(&mut self.in_flight, launched);
@@ -39,7 +40,8 @@ impl<D: HostDevice> Engine<D> {
 
     /// Waits for a step, the only wait of the host, and commits what it found.
     fn land(&mut self, step: InFlight<D>) -> Result<Vec<Update>, EngineLost> {
-        let Landed { plan, outcomes, aside } = step.land()?;
+        let waited = self.clock.now();
+        let Landed { plan, outcomes, aside, planned, spans } = step.land()?;
         let now = self.clock.now();
         self.counters.steps += 1;
         self.counters.rows += plan.rows.len() as u64;
@@ -48,6 +50,17 @@ impl<D: HostDevice> Engine<D> {
         let times = aside.times;
         let verify = (times.verify + times.absorb).as_secs_f64();
         self.scheduler.learn(&plan, verify, times.draft.as_secs_f64());
+        let mut note = StepRecord {
+            number: self.counters.steps - 1,
+            tokens: plan.tokens(),
+            drafted: outcomes.iter().map(|row| row.drafted).sum(),
+            accepted: outcomes.iter().map(|row| row.accepted).sum(),
+            planned,
+            lanes: spans.all(),
+            times,
+            landing: Span { start: waited, end: now },
+            ..StepRecord::default()
+        };
         let verified: Vec<bool> =
             plan.rows.iter().map(|row| matches!(row.work, Work::Block { .. })).collect();
         let vocabulary = self.vocabulary.clone();
@@ -61,11 +74,17 @@ impl<D: HostDevice> Engine<D> {
                 verified: verified[row],
                 outcome: &outcomes[row],
                 logprobs: &aside.logprobs[row],
+                drafts: &aside.drafts[row],
             };
             updates.push(self.update(outcome, &text, Some(part), now));
         }
         self.clock.work("commit", outcomes.len());
-        self.counters.committing += self.clock.now() - now;
+        note.blocks = verified.iter().filter(|block| **block).count();
+        note.chunks = verified.len() - note.blocks;
+        note.kept = updates.iter().map(|update| update.tokens.len()).sum();
+        note.committed = Span { start: now, end: self.clock.now() };
+        self.counters.committing += note.committed.end - now;
+        self.recent.push(note);
         self.span(Track::Host, "commit", now);
         Ok(updates)
     }

@@ -20,6 +20,7 @@ mod ids;
 mod metrics;
 mod native;
 mod openai;
+mod page;
 mod server;
 mod sse;
 

@@ -43,9 +43,10 @@ mod stream;
 
 pub use stream::Stream;
 
+use crate::recent::Recent;
 use crate::{
     Clock, Engine, EngineLost, Info, Reject, Request, RequestError, RequestId, RequestIds,
-    Snapshot, Speculation, Update,
+    Snapshot, Speculation, StepRecord, Update,
 };
 use device::{HostDevice, Threads};
 use mailbox::{Mailbox, Submission};
@@ -53,6 +54,7 @@ use schedule::Bounds;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 /// What a sink is told: an update, or the error that ended the service and the request with it.
 pub type Event = Result<Update, EngineLost>;
@@ -79,6 +81,7 @@ struct Shared {
     bounds: Bounds,
     info: Info,
     clock: Clock,
+    recent: Recent,
     ids: RequestIds,
 }
 
@@ -116,6 +119,7 @@ impl<D: HostDevice> Service<D> {
             bounds: engine.scheduler.bounds().clone(),
             info: engine.info.clone(),
             clock: engine.clock.clone(),
+            recent: engine.recent.clone(),
             ids: engine.ids.clone(),
         });
         let handle = Handle { shared: shared.clone() };
@@ -195,6 +199,17 @@ impl Handle {
     /// a lock and a copy.
     pub fn snapshot(&self) -> Snapshot {
         self.shared.mailbox.snapshot()
+    }
+
+    /// The newest steps that landed, oldest first. Costs a lock and a copy, and the engine nothing
+    /// that it does not do anyway.
+    pub fn recent(&self) -> Vec<StepRecord> {
+        self.shared.recent.steps()
+    }
+
+    /// What time it is by the clock that [`Handle::recent`] goes by.
+    pub fn now(&self) -> Duration {
+        self.shared.clock.now()
     }
 
     /// The engine's effective settings.

@@ -7,7 +7,7 @@ pub(crate) mod error;
 mod patient;
 
 use crate::app::App;
-use crate::{native, openai};
+use crate::{native, openai, page};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{Method, Uri, header};
@@ -21,8 +21,8 @@ use std::sync::Arc;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
-/// What anybody may ask, key or not: whether the server lives.
-const OPEN: [&str; 3] = ["/health", "/ready", "/version"];
+/// What anybody may ask, key or not: whether the server lives, and the page, which asks for the key.
+const OPEN: [&str; 4] = ["/health", "/ready", "/version", "/"];
 
 /// Everything the server answers.
 pub(crate) fn router(app: Arc<App>) -> Router {
@@ -34,6 +34,9 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/generate", post(native::generate::generate))
         .route("/tokenize", post(native::tokens::tokenize))
         .route("/detokenize", post(native::tokens::detokenize))
+        .route("/trace/recent", get(native::trace::recent))
+        .route("/", get(page::index))
+        .route("/page/{file}", get(page::file))
         .route("/health", get(native::info::health))
         .route("/ready", get(native::info::ready))
         .route("/version", get(native::info::version))
@@ -92,7 +95,8 @@ async fn trace(
 /// Lets through who has a key, when there are keys.
 async fn authorize(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let keys = &app.config.keys;
-    if keys.is_empty() || OPEN.contains(&request.uri().path()) {
+    let path = request.uri().path();
+    if keys.is_empty() || OPEN.contains(&path) || path.starts_with(page::FOLDER) {
         return next.run(request).await;
     }
     let offered = request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes());

@@ -10,7 +10,8 @@ use crate::http::body::JsonBody;
 use crate::http::caller::Caller;
 use crate::http::error::{ApiError, json_ok};
 use crate::metrics::by_position;
-use crate::openai::asked::{Asked, Drafting, Length, MOST_ALTERNATIVES, Prompt, refusal};
+use crate::native::origins::Origins;
+use crate::openai::asked::{Asked, Drafting, Length, MOST_ALTERNATIVES, Prompt, Report, refusal};
 use crate::openai::refused;
 use crate::sse::{self, Chunks, Flow, Frames};
 use axum::Extension;
@@ -62,6 +63,7 @@ struct Answer {
     prompt_tokens: usize,
     completion_tokens: usize,
     tokenizer: Arc<Tokenizer>,
+    report: Report,
 }
 
 /// An answer, or what is new of it.
@@ -83,6 +85,9 @@ struct Meta {
     output_token_logprobs: Vec<LogProb>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     output_top_logprobs: Vec<Vec<LogProb>>,
+    /// When asked for.
+    #[serde(flatten)]
+    origins: Option<Origins>,
     #[serde(flatten)]
     end: Option<End>,
 }
@@ -136,6 +141,7 @@ impl Job {
             prompt_tokens,
             completion_tokens: 0,
             tokenizer: app.model.tokenizer.clone(),
+            report: asked.report,
         };
         Ok(Job { request, param, stream, answer })
     }
@@ -172,6 +178,10 @@ fn alternatives(fields: &mut Fields) -> Result<Option<usize>, BadRequest> {
 impl Answer {
     /// What an update adds.
     fn hear(&mut self, update: Update) -> Output {
+        let origins = match self.report {
+            Report::Include => Some(Origins::of(&update, self.completion_tokens, &self.tokenizer)),
+            Report::Omit => None,
+        };
         self.completion_tokens += update.tokens.len();
         let (mut token_logprobs, mut top_logprobs) = (Vec::new(), Vec::new());
         for TokenOut { id, logprobs, .. } in &update.tokens {
@@ -191,6 +201,7 @@ impl Answer {
                 completion_tokens: self.completion_tokens,
                 output_token_logprobs: token_logprobs,
                 output_top_logprobs: top_logprobs,
+                origins,
                 end: update.finished.map(|finished| End::new(&finished)),
             },
         }
@@ -223,10 +234,15 @@ impl Output {
         self.output_ids.extend(more.output_ids);
         let token_logprobs = std::mem::take(&mut self.meta_info.output_token_logprobs);
         let top_logprobs = std::mem::take(&mut self.meta_info.output_top_logprobs);
-        let meta = more.meta_info;
+        let mut origins = self.meta_info.origins.take();
+        let mut meta = more.meta_info;
+        if let (Some(all), Some(more)) = (&mut origins, meta.origins.take()) {
+            all.extend(more);
+        }
         self.meta_info = Meta {
             output_token_logprobs: [token_logprobs, meta.output_token_logprobs].concat(),
             output_top_logprobs: [top_logprobs, meta.output_top_logprobs].concat(),
+            origins,
             ..meta
         };
     }

@@ -3,4 +3,6 @@
 
 pub(crate) mod generate;
 pub(crate) mod info;
+mod origins;
 pub(crate) mod tokens;
+pub(crate) mod trace;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The official OpenAI clients for Python and Node against the real binary and the default pair; then
-# crowds of clients, and SIGTERM while it works. Clients are installed below target/; the binary is the one
-# named, or target/release/slipstream.
+# The official OpenAI clients for Python and Node against the real binary and the default pair; the code of
+# the guide; the playground in Chromium; then load, leaks, crowds of clients, and SIGTERM while it works.
+# Clients are installed below target/; the binary is the one named, or target/release/slipstream.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -12,14 +12,15 @@ work=$target/openai-clients
 
 OPENAI_PYTHON=3.57.0
 OPENAI_NODE=7.59.0
+PLAYWRIGHT=1.60.0
 
 mkdir -p "$work"
 if [ "$("$work/venv/bin/python" -c 'import openai; print(openai.__version__)' 2>/dev/null)" != "$OPENAI_PYTHON" ]; then
     python3 -m venv --clear "$work/venv"
     "$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check "openai==$OPENAI_PYTHON"
 fi
-npm install --silent --no-audit --no-fund --prefix "$work" "openai@$OPENAI_NODE"
-cp "$here/openai_client.test.mjs" "$work/"
+npm install --silent --no-audit --no-fund --prefix "$work" "openai@$OPENAI_NODE" "playwright-core@$PLAYWRIGHT"
+cp "$here"/*.test.mjs "$work/"
 
 printf '# for the suite\nsk-suite\n' >"$work/keys"
 # Few descriptors, so that crowds meet the limit.
@@ -42,6 +43,11 @@ export SLIPSTREAM_URL
 
 "$work/venv/bin/python" "$here/openai_client.py"
 (cd "$work" && node --test openai_client.test.mjs)
+"$work/venv/bin/python" "$here/snippets.py" "$work" "$root/docs/guide/serve.md" "$root/docs/guide/clients.md"
+SLIPSTREAM_BROWSER=$(command -v chromium)
+export SLIPSTREAM_BROWSER
+(cd "$work" && node --test page.test.mjs)
+"$work/venv/bin/python" "$here/load.py" "$binary"
 SLIPSTREAM_PID=$server "$work/venv/bin/python" "$here/flood.py"
 
 wait $server

@@ -5,7 +5,10 @@
 mod answers;
 mod client;
 mod clients;
+mod dashboard;
+mod drafting;
 mod lifecycle;
+mod page;
 mod refusals;
 mod scripted;
 mod shaping;
