@@ -43,7 +43,10 @@ def run(folder, name, kind, text):
     ending, command, prelude = KINDS[kind]
     file = folder / f"snippet{ending}"
     file.write_text(prelude + text, encoding="utf-8")
-    done = subprocess.run([*command, file], cwd=folder, capture_output=True, text=True, timeout=300)
+    try:
+        done = subprocess.run([*command, file], cwd=folder, capture_output=True, text=True, timeout=300)
+    except subprocess.TimeoutExpired:
+        return f"{name} does not end; has it a bound on the answer's length?"
     if done.returncode != 0:
         return f"{name} ends with code {done.returncode}:\n{done.stdout}{done.stderr}"
     if not done.stdout.strip():
