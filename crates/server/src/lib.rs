@@ -20,9 +20,11 @@ mod ids;
 mod metrics;
 mod native;
 mod openai;
+mod openapi;
 mod server;
 mod sse;
 
 pub use app::Model;
 pub use config::{ApiKey, BadKey, Config, Limits};
+pub use openapi::document;
 pub use server::{Control, Server, StartError};

@@ -7,13 +7,13 @@ pub(crate) mod error;
 mod patient;
 
 use crate::app::App;
-use crate::{native, openai};
+use crate::{native, openai, openapi};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{Method, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use caller::{Caller, Connection, REQUEST_ID};
 use error::ApiError;
 use std::any::Any;
@@ -21,29 +21,48 @@ use std::sync::Arc;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
-/// What anybody may ask, key or not: whether the server lives.
-const OPEN: [&str; 3] = ["/health", "/ready", "/version"];
+/// What anybody may ask, key or not: whether the server lives, and what it can be asked.
+pub(crate) const OPEN: [&str; 4] = ["/health", "/ready", "/version", "/openapi.json"];
 
-/// Everything the server answers.
+/// A path, its method, and who answers.
+type Route = (&'static str, Method, MethodRouter<Arc<App>>);
+
+/// Everything that the server answers.
+pub(crate) fn routes() -> Vec<Route> {
+    let gets = [
+        ("/v1/models", get(openai::models::list)),
+        ("/v1/models/{*id}", get(openai::models::one)),
+        ("/health", get(native::info::health)),
+        ("/ready", get(native::info::ready)),
+        ("/version", get(native::info::version)),
+        ("/metrics", get(native::info::metrics)),
+        ("/server_info", get(native::info::server)),
+        ("/get_server_info", get(native::info::server)),
+        ("/model_info", get(native::info::model)),
+        ("/get_model_info", get(native::info::model)),
+        ("/get_load", get(native::info::loads)),
+        ("/v1/loads", get(native::info::loads)),
+        ("/openapi.json", get(openapi::serve)),
+    ];
+    let posts = [
+        ("/v1/chat/completions", post(openai::chat::complete)),
+        ("/v1/responses", post(openai::responses::respond)),
+        ("/v1/completions", post(openai::completions::complete)),
+        ("/generate", post(native::generate::generate)),
+        ("/tokenize", post(native::tokens::tokenize)),
+        ("/detokenize", post(native::tokens::detokenize)),
+    ];
+    let gets = gets.map(|(path, handler)| (path, Method::GET, handler));
+    let posts = posts.map(|(path, handler)| (path, Method::POST, handler));
+    gets.into_iter().chain(posts).collect()
+}
+
+/// The way to it.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    let routes = Router::new()
-        .route("/v1/chat/completions", post(openai::chat::complete))
-        .route("/v1/completions", post(openai::completions::complete))
-        .route("/v1/models", get(openai::models::list))
-        .route("/v1/models/{*id}", get(openai::models::one))
-        .route("/generate", post(native::generate::generate))
-        .route("/tokenize", post(native::tokens::tokenize))
-        .route("/detokenize", post(native::tokens::detokenize))
-        .route("/health", get(native::info::health))
-        .route("/ready", get(native::info::ready))
-        .route("/version", get(native::info::version))
-        .route("/metrics", get(native::info::metrics))
-        .route("/server_info", get(native::info::server))
-        .route("/get_server_info", get(native::info::server))
-        .route("/model_info", get(native::info::model))
-        .route("/get_model_info", get(native::info::model))
-        .route("/get_load", get(native::info::loads))
-        .route("/v1/loads", get(native::info::loads))
+    let add = |router: Router<Arc<App>>, (path, _, handler): Route| router.route(path, handler);
+    let routes = routes()
+        .into_iter()
+        .fold(Router::new(), add)
         .fallback(no_route)
         .method_not_allowed_fallback(no_method);
     let routes = routes.layer(from_fn_with_state(app.clone(), authorize));

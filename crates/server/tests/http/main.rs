@@ -5,8 +5,11 @@
 mod answers;
 mod client;
 mod clients;
+mod document;
+mod fields;
 mod lifecycle;
 mod refusals;
+mod responses;
 mod scripted;
 mod site;
 mod streams;
