@@ -69,8 +69,7 @@ fn paths() -> Map<String, Value> {
     let mut paths = Map::new();
     for (path, summary, [request, whole, event]) in generations {
         let mut content = json_content(&of(whole));
-        // A document can only say that events are text; what their data is stands beside.
-        content["text/event-stream"] = json!({"schema": {"type": "string"}, "x-event": of(event)});
+        content["text/event-stream"] = json!({ "schema": events(path, &of(event)) });
         paths.insert(path.into(), posted(summary, &of(request), &content, Generates::Yes));
     }
     let tokenize = schema::any_of([of("TokenizeText"), of("TokenizeChat")]);
@@ -102,6 +101,21 @@ fn paths() -> Map<String, Value> {
     let document = json_content(&json!({"type": "object"}));
     paths.insert("/openapi.json".into(), got("/openapi.json", "This document", &document));
     paths
+}
+
+/// Each event of a stream, as the object of its fields that OpenAPI takes it for.
+fn events(path: &str, event: &Value) -> Value {
+    let json = json!({
+        "type": "string", "contentMediaType": "application/json", "contentSchema": event,
+    });
+    let data = match path {
+        // Its last event says by its name that it is the last.
+        "/v1/responses" => json,
+        _ => schema::any_of([json, schema::constant("[DONE]")]),
+    };
+    json!({"type": "object", "required": ["data"], "properties": {
+        "event": {"type": "string"}, "data": data,
+    }})
 }
 
 fn json_content(schema: &Value) -> Value {

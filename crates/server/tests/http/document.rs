@@ -61,7 +61,10 @@ impl Document {
     /// Whether `event` is one of the stream of `path`.
     pub(crate) fn event(&self, path: &str, event: &Value) {
         let whole = self.at(&["paths", path, "post", "responses", "200", "content"]);
-        self.agrees(&whole["text/event-stream"]["x-event"], event);
+        let data = &whole["text/event-stream"]["schema"]["properties"]["data"];
+        let json = data["anyOf"].get(0).unwrap_or(data);
+        assert_eq!(json["contentMediaType"], "application/json", "{path}");
+        self.agrees(&json["contentSchema"], event);
     }
 
     /// Whether a body that was taken is one that may be sent.
