@@ -33,8 +33,8 @@ pub use output::{Finished, Segment, Stats, TokenOut, Update};
 pub use pair::{Pair, PairOptions};
 pub use recent::{RECENT_STEPS, Span, StepRecord};
 pub use schedule::{
-    CostCurve, Discipline, FinishReason, Limits, Reject, Request, RequestError, Sampling, Shaping,
-    Speculation, StepCost, Stops, Tally, WidthPolicy,
+    CostCurve, Discipline, FinishReason, Limits, MOST_BIASES, Reject, Request, RequestError,
+    Sampling, Shaping, Speculation, StepCost, Stops, Tally, WidthPolicy,
 };
 pub use service::{Event, Handle, Service, Stream, SubmitError, Ticket};
 pub use target::{Target, Vocabulary};

@@ -29,6 +29,6 @@ pub use request::{
     Bounds, Early, FinishReason, Limits, Request, RequestError, Sampling, Speculation, Stops,
 };
 pub use scheduler::{Scheduler, SchedulerOptions, Tally};
-pub use shaping::{ShapedRequest, Shaping};
+pub use shaping::{MOST_BIASES, ShapedRequest, Shaping};
 pub use text::{Origin, Text};
 pub use width::WidthPolicy;

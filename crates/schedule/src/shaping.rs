@@ -9,8 +9,8 @@ const MOST_PENALTY: f32 = 2.0;
 /// Largest addition to a logit, and the least is its negative.
 const MOST_BIAS: f32 = 100.0;
 
-/// Most tokens with an addition.
-const MOST_BIASES: usize = 1024;
+/// Most tokens with an addition to their logits.
+pub const MOST_BIASES: usize = 1024;
 
 /// What is done to the logits before temperature and filters. The default does nothing.
 #[derive(Clone, Debug, PartialEq)]

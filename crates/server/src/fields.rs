@@ -29,6 +29,11 @@ impl Fields {
         }
     }
 
+    /// Of a body that has been put into other words.
+    pub(crate) fn of(map: Map<String, Value>) -> Fields {
+        Fields::new(map, String::new())
+    }
+
     fn new(mut map: Map<String, Value>, at: String) -> Fields {
         map.retain(|_, value| !value.is_null());
         Fields { map, at }
@@ -42,6 +47,11 @@ impl Fields {
     /// Whether a field is there and nobody took it yet.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.map.contains_key(name)
+    }
+
+    /// A field as it is, which stays there.
+    pub(crate) fn see(&self, name: &str) -> Option<&Value> {
+        self.map.get(name)
     }
 
     /// A field as it is.
@@ -81,7 +91,7 @@ impl Fields {
     /// A count from `least` on.
     pub(crate) fn count(&mut self, name: &str, least: usize) -> Result<Option<usize>, BadRequest> {
         let Some(value) = self.take(name) else { return Ok(None) };
-        match value.as_u64().and_then(|count| usize::try_from(count).ok()) {
+        match integer(&value).and_then(|count| usize::try_from(count).ok()) {
             Some(count) if count >= least => Ok(Some(count)),
             _ => Err(self.wrong(name, &value, &format!("a whole number from {least}"))),
         }
@@ -92,11 +102,11 @@ impl Fields {
         &mut self,
         name: &str,
         wanted: &str,
-        allowed: impl Fn(f32) -> bool,
+        allowed: impl Fn(f64) -> bool,
     ) -> Result<Option<f32>, BadRequest> {
         let Some(value) = self.take(name) else { return Ok(None) };
-        match value.as_f64().map(|number| number as f32).filter(|number| allowed(*number)) {
-            Some(number) => Ok(Some(number)),
+        match value.as_f64().filter(|number| allowed(*number)) {
+            Some(number) => Ok(Some(number as f32)),
             None => Err(self.wrong(name, &value, wanted)),
         }
     }
@@ -188,7 +198,7 @@ pub(crate) fn unknown(path: &str) -> BadRequest {
 /// Token ids out of JSON; `path` is that of the list.
 pub(crate) fn ids(items: &[Value], path: &str, vocabulary: usize) -> Result<Vec<u32>, BadRequest> {
     let id = |(index, item): (usize, &Value)| {
-        let id = item.as_u64().filter(|id| *id < vocabulary as u64);
+        let id = integer(item).filter(|id| (0..vocabulary as i128).contains(id));
         id.map(|id| id as u32).ok_or_else(|| {
             let problem =
                 format!("is {}; token ids are whole numbers below {vocabulary}", describe(item));
@@ -198,9 +208,14 @@ pub(crate) fn ids(items: &[Value], path: &str, vocabulary: usize) -> Result<Vec<
     items.iter().enumerate().map(id).collect()
 }
 
-/// A number without a fraction.
+/// Floats below this have whole numbers apart.
+const WHOLE: f64 = (1_u64 << 53) as f64;
+
+/// A number without a fraction: JSON knows one kind of number, and 2.0 is 2.
 fn integer(value: &Value) -> Option<i128> {
-    value.as_i64().map(i128::from).or_else(|| value.as_u64().map(i128::from))
+    let whole = |number: &f64| number.fract() == 0.0 && number.abs() <= WHOLE;
+    let float = || value.as_f64().filter(whole).map(|number| number as i128);
+    value.as_i64().map(i128::from).or_else(|| value.as_u64().map(i128::from)).or_else(float)
 }
 
 /// A value, short enough for a message.

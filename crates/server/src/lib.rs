@@ -20,10 +20,12 @@ mod ids;
 mod metrics;
 mod native;
 mod openai;
+mod openapi;
 mod page;
 mod server;
 mod sse;
 
 pub use app::Model;
 pub use config::{ApiKey, BadKey, Config, Limits};
+pub use openapi::document;
 pub use server::{Control, Server, StartError};

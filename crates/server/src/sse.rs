@@ -1,6 +1,7 @@
 //! Answers that are written as they come: server-sent events, as OpenAI frames them.
 
 use crate::generation::{Broken, Generation};
+use crate::http::error::ApiError;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
@@ -18,7 +19,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The comment.
 const COMMENT: &[u8] = b": waiting\n\n";
 
-/// The last event of every stream.
+/// The last event of most streams.
 const DONE: &[u8] = b"data: [DONE]\n\n";
 
 /// Events on their way to the client.
@@ -31,6 +32,14 @@ impl Frames {
         self.0.extend_from_slice(b"data: ");
         serde_json::to_writer(&mut self.0, event).expect("events have text keys only");
         self.0.extend_from_slice(b"\n\n");
+    }
+
+    /// One more event, with a name.
+    pub(crate) fn send_as(&mut self, name: &str, event: &impl Serialize) {
+        self.0.extend_from_slice(b"event: ");
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.push(b'\n');
+        self.send(event);
     }
 
     fn take(&mut self) -> Bytes {
@@ -49,6 +58,9 @@ pub(crate) enum Flow {
 
 /// How one endpoint writes its stream.
 pub(crate) trait Chunks: Send + 'static {
+    /// What stands behind the last event.
+    const END: &'static [u8] = DONE;
+
     /// Before anything is known.
     fn open(&mut self, frames: &mut Frames);
 
@@ -57,6 +69,11 @@ pub(crate) trait Chunks: Send + 'static {
 
     /// After the last request has ended.
     fn close(&mut self, frames: &mut Frames);
+
+    /// Instead of what would have followed.
+    fn fail(&mut self, error: &ApiError, frames: &mut Frames) {
+        frames.send(&error.json());
+    }
 }
 
 struct Writer<C> {
@@ -99,31 +116,35 @@ impl<C: Chunks> Writer<C> {
             Stage::New => {
                 self.stage = Stage::Running;
                 self.chunks.open(&mut self.frames);
-                Some(if self.frames.0.is_empty() {
-                    self.run().await
-                } else {
-                    Ok(self.frames.take())
-                })
+                self.run().await
             }
-            Stage::Running => Some(self.run().await),
+            Stage::Running => self.run().await,
             Stage::Ended => None,
         }
     }
 
-    /// Waits until there is something to write.
-    async fn run(&mut self) -> io::Result<Bytes> {
-        while self.frames.0.is_empty() {
-            match timeout(KEEP_ALIVE, self.generation.next()).await {
-                Ok(heard) => self.hear(heard)?,
-                Err(_) => return Ok(Bytes::from_static(COMMENT)),
-            }
+    /// Waits until there is something to write; `None` when nothing more comes.
+    async fn run(&mut self) -> Option<io::Result<Bytes>> {
+        while self.frames.0.is_empty() && self.stage == Stage::Running {
+            let heard = match timeout(KEEP_ALIVE, self.generation.next()).await {
+                Ok(heard) => self.hear(heard),
+                Err(_) => return Some(Ok(Bytes::from_static(COMMENT))),
+            };
             // What has come meanwhile goes into the same write.
-            while self.stage == Stage::Running {
-                let Some(heard) = self.generation.ready() else { break };
-                self.hear(Some(heard))?;
+            if let Err(error) = heard.and_then(|()| self.hear_ready()) {
+                return Some(Err(error));
             }
         }
-        Ok(self.frames.take())
+        let bytes = self.frames.take();
+        (!bytes.is_empty()).then_some(Ok(bytes))
+    }
+
+    fn hear_ready(&mut self) -> io::Result<()> {
+        while self.stage == Stage::Running {
+            let Some(heard) = self.generation.ready() else { break };
+            self.hear(Some(heard))?;
+        }
+        Ok(())
     }
 
     fn hear(&mut self, heard: Option<Result<(usize, Update), Broken>>) -> io::Result<()> {
@@ -135,10 +156,10 @@ impl<C: Chunks> Writer<C> {
                 return Ok(());
             }
             Some(Err(Broken::Cut)) => return Err(io::Error::other("the client does not read")),
-            Some(Err(Broken::Failed(error))) => self.frames.send(&error.json()),
+            Some(Err(Broken::Failed(error))) => self.chunks.fail(&error, &mut self.frames),
             None => self.chunks.close(&mut self.frames),
         }
-        self.frames.0.extend_from_slice(DONE);
+        self.frames.0.extend_from_slice(C::END);
         self.stage = Stage::Ended;
         Ok(())
     }

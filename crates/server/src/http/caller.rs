@@ -81,7 +81,7 @@ impl Caller {
 
     /// The request failed, perhaps after its head was sent.
     pub(crate) fn failed(&self, error: &ApiError) {
-        self.account(|account| account.error = Some(error.summary().to_owned()));
+        self.account(|account| account.error = Some(error.message()));
     }
 
     /// A generation of the request ended.

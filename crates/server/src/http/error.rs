@@ -15,7 +15,8 @@ pub(crate) struct ApiError {
     kind: &'static str,
     code: Option<&'static str>,
     param: Option<String>,
-    message: String,
+    /// What is wrong and what to do about it, without the name of the field.
+    problem: String,
     /// When to try again, in seconds.
     retry_after: Option<u32>,
 }
@@ -27,9 +28,9 @@ const SERVER: &str = "server_error";
 const RETRY_AFTER: u32 = 1;
 
 impl ApiError {
-    fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> ApiError {
-        let message = message.into();
-        ApiError { status, kind, code: None, param: None, message, retry_after: None }
+    fn new(status: StatusCode, kind: &'static str, problem: impl Into<String>) -> ApiError {
+        let problem = problem.into();
+        ApiError { status, kind, code: None, param: None, problem, retry_after: None }
     }
 
     fn code(self, code: &'static str) -> ApiError {
@@ -44,8 +45,8 @@ impl ApiError {
     pub(crate) fn too_long(param: &str, tokens: usize, context: usize) -> ApiError {
         let most = context - 1;
         let message = format!(
-            "{param}: the prompt has {tokens} tokens, the model's context is {context}; shorten it \
-             to at most {most} tokens, so that one can follow"
+            "the prompt has {tokens} tokens, the model's context is {context}; shorten it to at most \
+             {most} tokens, so that one can follow"
         );
         let error = ApiError::new(StatusCode::BAD_REQUEST, INVALID, message);
         ApiError { param: Some(param.into()), ..error.code("context_length_exceeded") }
@@ -54,7 +55,7 @@ impl ApiError {
     /// A model that is not served.
     pub(crate) fn no_model(name: &str, served: &[String]) -> ApiError {
         let served = served.join(", ");
-        let message = format!("the model `{name}` is not served here; use {served}");
+        let message = format!("`{name}` is not served here; use {served}");
         let error = ApiError::new(StatusCode::NOT_FOUND, INVALID, message);
         ApiError { param: Some("model".into()), ..error.code("model_not_found") }
     }
@@ -158,26 +159,38 @@ impl ApiError {
         }
     }
 
+    /// The same about a field that the client knows by another name.
+    pub(crate) fn renamed(self, name: impl FnOnce(&str) -> String) -> ApiError {
+        ApiError { param: self.param.map(|param| name(&param)), ..self }
+    }
+
+    /// What is wrong, the field that is at fault included.
+    pub(crate) fn message(&self) -> String {
+        match &self.param {
+            Some(param) => format!("{param}: {}", self.problem),
+            None => self.problem.clone(),
+        }
+    }
+
+    /// The name of the failure; the server's own have one of their kind at least.
+    pub(crate) fn name(&self) -> &'static str {
+        self.code.unwrap_or(self.kind)
+    }
+
     /// The JSON of it.
     pub(crate) fn json(&self) -> Value {
         json!({ "error": {
-            "message": self.message,
+            "message": self.message(),
             "type": self.kind,
             "param": self.param,
             "code": self.code,
         }})
     }
-
-    /// For the log.
-    pub(crate) fn summary(&self) -> &str {
-        &self.message
-    }
 }
 
 impl From<BadRequest> for ApiError {
     fn from(bad: BadRequest) -> ApiError {
-        let message = if bad.param.is_empty() { bad.problem } else { bad.to_string() };
-        let error = ApiError::new(StatusCode::BAD_REQUEST, INVALID, message);
+        let error = ApiError::new(StatusCode::BAD_REQUEST, INVALID, bad.problem);
         ApiError { param: Some(bad.param).filter(|param| !param.is_empty()), ..error }
     }
 }

@@ -7,13 +7,13 @@ pub(crate) mod error;
 mod patient;
 
 use crate::app::App;
-use crate::{native, openai, page};
+use crate::{native, openai, openapi, page};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{Method, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use caller::{Caller, Connection, REQUEST_ID};
 use error::ApiError;
 use std::any::Any;
@@ -21,32 +21,57 @@ use std::sync::Arc;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
-/// What anybody may ask, key or not: whether the server lives, and the page, which asks for the key.
-const OPEN: [&str; 4] = ["/health", "/ready", "/version", "/"];
+/// What anybody may ask, key or not: whether the server lives, what it can be asked, and the page,
+/// which asks for the key.
+const OPEN: [&str; 5] = ["/health", "/ready", "/version", "/openapi.json", "/"];
 
-/// Everything the server answers.
+/// Whether a path takes no key.
+pub(crate) fn is_open(path: &str) -> bool {
+    OPEN.contains(&path) || path.starts_with(page::FOLDER)
+}
+
+/// A path, its method, and who answers.
+type Route = (&'static str, Method, MethodRouter<Arc<App>>);
+
+/// Everything that the server answers.
+pub(crate) fn routes() -> Vec<Route> {
+    let gets = [
+        ("/v1/models", get(openai::models::list)),
+        ("/v1/models/{*id}", get(openai::models::one)),
+        ("/health", get(native::info::health)),
+        ("/ready", get(native::info::ready)),
+        ("/version", get(native::info::version)),
+        ("/metrics", get(native::info::metrics)),
+        ("/server_info", get(native::info::server)),
+        ("/get_server_info", get(native::info::server)),
+        ("/model_info", get(native::info::model)),
+        ("/get_model_info", get(native::info::model)),
+        ("/get_load", get(native::info::loads)),
+        ("/v1/loads", get(native::info::loads)),
+        ("/trace/recent", get(native::trace::recent)),
+        ("/openapi.json", get(openapi::serve)),
+        ("/", get(page::index)),
+        ("/page/{file}", get(page::file)),
+    ];
+    let posts = [
+        ("/v1/chat/completions", post(openai::chat::complete)),
+        ("/v1/responses", post(openai::responses::respond)),
+        ("/v1/completions", post(openai::completions::complete)),
+        ("/generate", post(native::generate::generate)),
+        ("/tokenize", post(native::tokens::tokenize)),
+        ("/detokenize", post(native::tokens::detokenize)),
+    ];
+    let gets = gets.map(|(path, handler)| (path, Method::GET, handler));
+    let posts = posts.map(|(path, handler)| (path, Method::POST, handler));
+    gets.into_iter().chain(posts).collect()
+}
+
+/// The way to it.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    let routes = Router::new()
-        .route("/v1/chat/completions", post(openai::chat::complete))
-        .route("/v1/completions", post(openai::completions::complete))
-        .route("/v1/models", get(openai::models::list))
-        .route("/v1/models/{*id}", get(openai::models::one))
-        .route("/generate", post(native::generate::generate))
-        .route("/tokenize", post(native::tokens::tokenize))
-        .route("/detokenize", post(native::tokens::detokenize))
-        .route("/trace/recent", get(native::trace::recent))
-        .route("/", get(page::index))
-        .route("/page/{file}", get(page::file))
-        .route("/health", get(native::info::health))
-        .route("/ready", get(native::info::ready))
-        .route("/version", get(native::info::version))
-        .route("/metrics", get(native::info::metrics))
-        .route("/server_info", get(native::info::server))
-        .route("/get_server_info", get(native::info::server))
-        .route("/model_info", get(native::info::model))
-        .route("/get_model_info", get(native::info::model))
-        .route("/get_load", get(native::info::loads))
-        .route("/v1/loads", get(native::info::loads))
+    let add = |router: Router<Arc<App>>, (path, _, handler): Route| router.route(path, handler);
+    let routes = routes()
+        .into_iter()
+        .fold(Router::new(), add)
         .fallback(no_route)
         .method_not_allowed_fallback(no_method);
     let routes = routes.layer(from_fn_with_state(app.clone(), authorize));
@@ -96,7 +121,7 @@ async fn trace(
 async fn authorize(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let keys = &app.config.keys;
     let path = request.uri().path();
-    if keys.is_empty() || OPEN.contains(&path) || path.starts_with(page::FOLDER) {
+    if keys.is_empty() || is_open(path) {
         return next.run(request).await;
     }
     let offered = request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes());

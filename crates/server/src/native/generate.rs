@@ -36,20 +36,24 @@ pub(crate) async fn generate(
     JsonBody(body): JsonBody,
 ) -> Result<Response, ApiError> {
     app.accepting()?;
-    let Job { request, param, stream, answer } =
+    let Job { requests, param, stream, answer } =
         app.aside(move |app| Job::read(app, &body)).await?;
     caller.answered_as(&answer.id);
-    let generation = Generation::start(&app, vec![request], caller)
+    let generation = Generation::start(&app, requests, caller)
         .map_err(|error| refusal(error, param, &format!("{SAMPLING}.max_new_tokens")))?;
     if stream {
         return Ok(sse::respond(generation, answer));
     }
-    Ok(json_ok(&answer.whole(generation).await?))
+    let outputs = answer.whole(generation).await?;
+    Ok(match &outputs[..] {
+        [output] => json_ok(output),
+        outputs => json_ok(&outputs),
+    })
 }
 
 /// A request that passed its checks.
 struct Job {
-    request: Request,
+    requests: Vec<Request>,
     /// The field that the prompt came in.
     param: &'static str,
     stream: bool,
@@ -59,16 +63,18 @@ struct Job {
 /// The answer in the making.
 struct Answer {
     id: String,
-    seed: u64,
+    asked: Asked,
     prompt_tokens: usize,
-    completion_tokens: usize,
+    /// Of each choice, so far.
+    completion_tokens: Vec<usize>,
     tokenizer: Arc<Tokenizer>,
     report: Report,
 }
 
-/// An answer, or what is new of it.
+/// A choice, or what is new of it.
 #[derive(Serialize)]
 struct Output {
+    index: usize,
     text: String,
     output_ids: Vec<u32>,
     meta_info: Meta,
@@ -124,26 +130,22 @@ impl Job {
         let logprobs = alternatives(&mut fields)?;
         let mut sampling = fields.object(SAMPLING)?.unwrap_or_default();
         let asked = Asked::take(&mut sampling, drafting, app)?;
-        if asked.choices > 1 {
-            let problem = "is more than 1; send one request for each, with seeds of your own";
-            return Err(BadRequest::new(sampling.path("n"), problem).into());
-        }
         let mut length = Length::take(&mut sampling, &["max_new_tokens"])?;
         length.tokens.get_or_insert(DEFAULT_TOKENS);
         refused::end(sampling)?;
         refused::end(fields)?;
         let prompt_tokens = ids.len();
         let requests = asked.requests(app, &[Prompt { ids, param }], length, logprobs)?;
-        let request = requests.into_iter().next().expect("one choice of one prompt");
+        let report = asked.report;
         let answer = Answer {
             id: app.ids.id(),
-            seed: asked.seed(0),
             prompt_tokens,
-            completion_tokens: 0,
+            completion_tokens: vec![0; asked.choices],
+            asked,
             tokenizer: app.model.tokenizer.clone(),
-            report: asked.report,
+            report,
         };
-        Ok(Job { request, param, stream, answer })
+        Ok(Job { requests, param, stream, answer })
     }
 }
 
@@ -176,13 +178,15 @@ fn alternatives(fields: &mut Fields) -> Result<Option<usize>, BadRequest> {
 }
 
 impl Answer {
-    /// What an update adds.
-    fn hear(&mut self, update: Update) -> Output {
+    /// What an update adds to a choice.
+    fn hear(&mut self, index: usize, update: Update) -> Output {
+        let before = self.completion_tokens[index];
         let origins = match self.report {
-            Report::Include => Some(Origins::of(&update, self.completion_tokens, &self.tokenizer)),
+            Report::Include => Some(Origins::of(&update, before, &self.tokenizer)),
             Report::Omit => None,
         };
-        self.completion_tokens += update.tokens.len();
+        let completion_tokens = before + update.tokens.len();
+        self.completion_tokens[index] = completion_tokens;
         let (mut token_logprobs, mut top_logprobs) = (Vec::new(), Vec::new());
         for TokenOut { id, logprobs, .. } in &update.tokens {
             let Some(found) = logprobs else { continue };
@@ -191,14 +195,15 @@ impl Answer {
             top_logprobs.push(found.top.iter().map(|&(id, logprob)| named(id, logprob)).collect());
         }
         Output {
+            index,
             text: update.text.into_iter().map(|segment| segment.text).collect(),
             output_ids: update.tokens.iter().map(|token| token.id).collect(),
             meta_info: Meta {
                 id: self.id.clone(),
-                seed: self.seed,
-                finish_reason: update.finished.as_ref().map(|end| self.reason(end)),
+                seed: self.asked.seed(index),
+                finish_reason: update.finished.as_ref().map(|end| reason(end, completion_tokens)),
                 prompt_tokens: self.prompt_tokens,
-                completion_tokens: self.completion_tokens,
+                completion_tokens,
                 output_token_logprobs: token_logprobs,
                 output_top_logprobs: top_logprobs,
                 origins,
@@ -207,24 +212,26 @@ impl Answer {
         }
     }
 
-    fn reason(&self, finished: &Finished) -> Value {
-        match finished.reason.name() {
-            "length" => json!({"type": "length", "length": self.completion_tokens}),
-            other => json!({"type": other}),
-        }
-    }
-
-    async fn whole(mut self, mut generation: Generation) -> Result<Output, ApiError> {
-        let mut whole: Option<Output> = None;
+    /// The choices at once.
+    async fn whole(mut self, mut generation: Generation) -> Result<Vec<Output>, ApiError> {
+        let mut whole: Vec<Option<Output>> = self.completion_tokens.iter().map(|_| None).collect();
         while let Some(heard) = generation.next().await {
-            let (_, update) = heard.map_err(|broken| broken.error())?;
-            let more = self.hear(update);
-            match &mut whole {
-                None => whole = Some(more),
+            let (index, update) = heard.map_err(|broken| broken.error())?;
+            let more = self.hear(index, update);
+            match &mut whole[index] {
+                None => whole[index] = Some(more),
                 Some(output) => output.extend(more),
             }
         }
-        Ok(whole.expect("a generation ends with an update"))
+        let output = |output: Option<Output>| output.expect("a request ends with an update");
+        Ok(whole.into_iter().map(output).collect())
+    }
+}
+
+fn reason(finished: &Finished, completion_tokens: usize) -> Value {
+    match finished.reason.name() {
+        "length" => json!({"type": "length", "length": completion_tokens}),
+        other => json!({"type": other}),
     }
 }
 
@@ -268,8 +275,8 @@ impl End {
 impl Chunks for Answer {
     fn open(&mut self, _: &mut Frames) {}
 
-    fn update(&mut self, _: usize, update: Update, frames: &mut Frames) -> Flow {
-        let output = self.hear(update);
+    fn update(&mut self, number: usize, update: Update, frames: &mut Frames) -> Flow {
+        let output = self.hear(number, update);
         if !output.output_ids.is_empty() || output.meta_info.finish_reason.is_some() {
             frames.send(&output);
         }

@@ -8,11 +8,11 @@ use crate::openai::shaping;
 use engine::{Limits, Request, Sampling, Shaping, Speculation, Stops, SubmitError};
 
 /// Most choices of one prompt.
-const MOST_CHOICES: i128 = 128;
+pub(crate) const MOST_CHOICES: i128 = 128;
 
 /// Most stop strings, and the longest of them in bytes: every token is compared with all.
-const MOST_STOPS: usize = 64;
-const LONGEST_STOP: usize = 1024;
+pub(crate) const MOST_STOPS: usize = 64;
+pub(crate) const LONGEST_STOP: usize = 1024;
 
 /// Most alternatives whose log-probabilities are reported.
 pub(crate) const MOST_ALTERNATIVES: i128 = 20;
@@ -188,7 +188,8 @@ fn sampling(fields: &mut Fields, app: &App) -> Result<Sampling, BadRequest> {
     let seed = fields.integer("seed", seeds)?;
     Ok(Sampling {
         temperature: temperature.unwrap_or(1.0),
-        top_p: top_p.unwrap_or(1.0),
+        // What is too small for a float of 32 bits is still above 0.
+        top_p: top_p.unwrap_or(1.0).max(f32::MIN_POSITIVE),
         min_p: min_p.unwrap_or(0.0),
         top_k: top_k as u32,
         // A negative seed is its two's complement: every number is a seed of its own.

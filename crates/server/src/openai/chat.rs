@@ -44,7 +44,7 @@ pub(crate) async fn complete(
     JsonBody(body): JsonBody,
 ) -> Result<Response, ApiError> {
     app.accepting()?;
-    let job = app.aside(move |app| Job::read(app, &body)).await?;
+    let job = app.aside(move |app| Job::read(app, Fields::parse(&body)?, "chatcmpl-")).await?;
     let Job { requests, length, delivery, answer } = job;
     caller.answered_as(&answer.head.id);
     let generation = Generation::start(&app, requests, caller)
@@ -56,27 +56,34 @@ pub(crate) async fn complete(
 }
 
 /// A request that passed its checks.
-struct Job {
-    requests: Vec<Request>,
+pub(crate) struct Job {
+    pub(crate) requests: Vec<Request>,
     length: Length,
-    delivery: Delivery,
-    answer: Answer,
+    pub(crate) delivery: Delivery,
+    pub(crate) answer: Answer,
 }
 
 /// The answer in the making.
-struct Answer {
-    head: Head,
-    extra: Extra,
+pub(crate) struct Answer {
+    pub(crate) head: Head,
+    pub(crate) extra: Extra,
     tokenizer: Arc<Tokenizer>,
-    speakers: Vec<Speaker>,
+    pub(crate) speakers: Vec<Speaker>,
     logprobs: Option<usize>,
-    report: Report,
-    account: Account,
+    pub(crate) report: Report,
+    pub(crate) account: Account,
 }
 
 impl Job {
-    fn read(app: &App, body: &[u8]) -> Result<Job, ApiError> {
-        let mut fields = Fields::parse(body)?;
+    /// Of the fields of a chat. The answer's id begins with `prefix`.
+    ///
+    /// # Errors
+    /// The field at fault.
+    pub(crate) fn read(
+        app: &App,
+        mut fields: Fields,
+        prefix: &'static str,
+    ) -> Result<Job, ApiError> {
         let model = app.served(fields.text("model")?)?;
         let Some(Chat { template, dialect }) = &app.model.chat else {
             let problem = "the model has no chat template; use /v1/completions";
@@ -104,7 +111,7 @@ impl Job {
             Delivery::Whole => "chat.completion",
             Delivery::Stream(_) => "chat.completion.chunk",
         };
-        let head = Head::new(app, "chatcmpl", object, model);
+        let head = Head::new(app, prefix, object, model);
         let speakers = speakers(&prepared, &tail, &head.id, asked.choices);
         let answer = Answer {
             extra: Extra { seed: asked.seed(0) },
@@ -167,8 +174,8 @@ struct Choice {
 }
 
 #[derive(Serialize)]
-struct LogProbs {
-    content: Vec<Entry>,
+pub(crate) struct LogProbs {
+    pub(crate) content: Vec<Entry>,
     refusal: (),
 }
 
@@ -196,7 +203,7 @@ struct ChunkChoice {
 
 impl Answer {
     /// What an update of a choice says.
-    fn hear(
+    pub(crate) fn hear(
         &mut self,
         number: usize,
         update: &Update,

@@ -101,7 +101,7 @@ impl Job {
             .collect();
         let requests = asked.requests(app, &prompts, length, logprobs)?;
         let answer = Answer {
-            head: Head::new(app, "cmpl", "text_completion", model),
+            head: Head::new(app, "cmpl-", "text_completion", model),
             extra: Extra { seed: asked.seed(0) },
             tokenizer,
             offsets: (0..count).map(|_| logprobs.map(|_| Offsets::after(0))).collect(),

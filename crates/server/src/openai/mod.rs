@@ -1,4 +1,4 @@
-//! OpenAI's API: chat completions, completions, models.
+//! OpenAI's API: chat completions, responses, completions, models.
 
 pub(crate) mod asked;
 pub(crate) mod chat;
@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod logprobs;
 pub(crate) mod models;
 pub(crate) mod refused;
+pub(crate) mod responses;
 mod shaping;
 mod speaker;
 pub(crate) mod usage;
@@ -33,7 +34,7 @@ impl Head {
     /// For an answer of the kind `object` whose id begins with `prefix`.
     pub(crate) fn new(app: &App, prefix: &str, object: &'static str, model: String) -> Head {
         Head {
-            id: format!("{prefix}-{}", app.ids.id()),
+            id: format!("{prefix}{}", app.ids.id()),
             object,
             created: now(),
             model,

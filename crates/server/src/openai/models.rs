@@ -2,7 +2,9 @@
 
 use crate::app::App;
 use crate::http::error::{ApiError, json_ok};
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
+use axum::http::Uri;
 use axum::response::Response;
 use serde::Serialize;
 use std::sync::Arc;
@@ -45,8 +47,13 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> Response {
 /// One of them.
 pub(crate) async fn one(
     State(app): State<Arc<App>>,
-    Path(id): Path<String>,
+    uri: Uri,
+    id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, ApiError> {
+    let Ok(Path(id)) = id else {
+        // What is no text is nobody's name.
+        return Err(ApiError::no_model(uri.path(), &app.config.names));
+    };
     let id = app.served(Some(id))?;
     Ok(json_ok(&model(&app, &id)))
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// Values that are as good as none.
 #[derive(Clone, Copy)]
-enum Taken {
+pub(crate) enum Taken {
     /// All: the field is for others than the model.
     All,
     /// Empty texts, lists and objects.
@@ -22,9 +22,11 @@ enum Taken {
     PlainText,
 }
 
-/// Field, values that are taken, and what to do about the others. A field that comes to have an
-/// effect leaves the table.
-const TABLE: &[(&str, Taken, &str)] = &[
+/// Field, values that are taken, and why the others are not.
+pub(crate) type Row = (&'static str, Taken, &'static str);
+
+/// A field that comes to have an effect leaves the table.
+pub(crate) const TABLE: &[Row] = &[
     ("user", Taken::All, ""),
     ("metadata", Taken::All, ""),
     ("safety_identifier", Taken::All, ""),
@@ -68,6 +70,14 @@ const TABLE: &[(&str, Taken, &str)] = &[
 const NOT_YET: &str = "it is not supported yet";
 
 impl Taken {
+    fn check(self, path: &str, value: &Value, reason: &str) -> Result<(), BadRequest> {
+        if self.takes(value) {
+            return Ok(());
+        }
+        let problem = format!("is {}, but {reason}; leave it out", describe(value));
+        Err(BadRequest::new(path, problem))
+    }
+
     fn takes(self, value: &Value) -> bool {
         match self {
             Taken::All => true,
@@ -96,12 +106,20 @@ pub(crate) fn end(fields: Fields) -> Result<(), BadRequest> {
         let Some((_, taken, reason)) = TABLE.iter().find(|(field, ..)| *field == name) else {
             return Err(unknown(&path));
         };
-        if !taken.takes(&value) {
-            let problem = format!("is {}, but {reason}; leave it out", describe(&value));
-            return Err(BadRequest::new(path, problem));
-        }
+        taken.check(&path, &value, reason)?;
     }
     Ok(())
+}
+
+/// Takes the fields of `table`, which belong to one endpoint only.
+///
+/// # Errors
+/// The first of them that would have to have an effect.
+pub(crate) fn take(fields: &mut Fields, table: &[Row]) -> Result<(), BadRequest> {
+    table.iter().try_for_each(|(name, taken, reason)| match fields.take(name) {
+        Some(value) => taken.check(&fields.path(name), &value, reason),
+        None => Ok(()),
+    })
 }
 
 #[cfg(test)]

@@ -67,6 +67,11 @@ impl Speaker {
         Said { deltas, end: Some(End { reason, stats: stats.clone(), tokens, reasoning }) }
     }
 
+    /// Tokens before the answer: so far, and for good once the answer has begun.
+    pub(crate) fn reasoning(&self) -> usize {
+        self.thoughts.count()
+    }
+
     /// Whether the answer is complete before its request has ended.
     pub(crate) fn flow(&self) -> Flow {
         self.complete

@@ -46,6 +46,21 @@ struct CompletionDetails {
     rejected_prediction_tokens: usize,
 }
 
+/// `usage` of a response.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Spent {
+    input_tokens: usize,
+    input_tokens_details: PromptDetails,
+    output_tokens: usize,
+    output_tokens_details: OutputDetails,
+    total_tokens: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct OutputDetails {
+    reasoning_tokens: usize,
+}
+
 /// `speculation`
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Speculated {
@@ -108,6 +123,17 @@ impl Account {
                 accepted_prediction_tokens: self.accepted,
                 rejected_prediction_tokens: self.rejected,
             },
+        }
+    }
+
+    /// The counts as responses tell them.
+    pub(crate) fn spent(&self) -> Spent {
+        Spent {
+            input_tokens: self.prompt,
+            input_tokens_details: PromptDetails { cached_tokens: self.cached },
+            output_tokens: self.completion,
+            output_tokens_details: OutputDetails { reasoning_tokens: self.reasoning },
+            total_tokens: self.prompt + self.completion,
         }
     }
 

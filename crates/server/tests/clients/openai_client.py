@@ -122,6 +122,91 @@ class Chat(unittest.TestCase):
         self.assertGreater(answer.usage.completion_tokens, 0)
 
 
+WEATHER = {
+    "type": "function",
+    "name": "weather",
+    "description": "The weather of a city.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    "strict": False,
+}
+
+
+def respond(**more):
+    extra = {"seed": 7, **more.pop("extra_body", {})}
+    options = {"model": MODEL, "input": PROMPT[0]["content"], "max_output_tokens": 24, **more}
+    return client().responses.create(extra_body=extra, **options)
+
+
+class Responses(unittest.TestCase):
+    def test_whole(self):
+        answer = respond(temperature=0, instructions="Be brief.", metadata={"a": "b"}, user="me", store=False)
+        self.assertEqual((answer.object, answer.model, answer.store), ("response", MODEL, False))
+        self.assertIn(answer.status, ("completed", "incomplete"))
+        messages = [{"role": "system", "content": "Be brief."}, *PROMPT]
+        self.assertEqual(answer.output_text, chat(messages=messages, temperature=0).choices[0].message.content)
+        usage = answer.usage
+        self.assertEqual(usage.total_tokens, usage.input_tokens + usage.output_tokens)
+        self.assertGreaterEqual(usage.input_tokens_details.cached_tokens, 0)
+        self.assertEqual(usage.output_tokens_details.reasoning_tokens, 0)
+        self.assertEqual((answer.metadata, answer.user, answer.instructions), ({"a": "b"}, "me", "Be brief."))
+        self.assertEqual(answer.slipstream["seed"], 7)
+
+    def test_stream_equals_whole(self):
+        for temperature in (0, 1):
+            whole = respond(temperature=temperature)
+            events = list(respond(temperature=temperature, stream=True))
+            self.assertEqual([e.sequence_number for e in events], list(range(len(events))))
+            kinds = [e.type for e in events]
+            self.assertEqual(
+                kinds[:4],
+                ["response.created", "response.in_progress", "response.output_item.added", "response.content_part.added"],
+            )
+            self.assertEqual(
+                kinds[-4:],
+                [
+                    "response.output_text.done",
+                    "response.content_part.done",
+                    "response.output_item.done",
+                    f"response.{whole.status}",
+                ],
+            )
+            text = "".join(e.delta for e in events if e.type == "response.output_text.delta")
+            self.assertEqual((text, events[-1].response.output_text), (whole.output_text, whole.output_text))
+            self.assertEqual(events[-1].response.usage.output_tokens, whole.usage.output_tokens)
+
+    def test_stream_helper(self):
+        # The helper takes an answer that ends by its length for a failure.
+        stop = respond(temperature=0).output_text.split()[8]
+        options = {"model": MODEL, "input": PROMPT[0]["content"], "max_output_tokens": 24, "temperature": 0}
+        with client().responses.stream(extra_body={"seed": 7, "stop": stop}, **options) as stream:
+            text = "".join(e.delta for e in stream if e.type == "response.output_text.delta")
+            final = stream.get_final_response()
+        self.assertEqual((final.output_text, final.status), (text, "completed"))
+        self.assertEqual(text, respond(temperature=0, extra_body={"stop": stop}).output_text)
+
+    def test_a_conversation_with_tools(self):
+        items = [{"role": "user", "content": "What is the weather in Rome?"}]
+        first = respond(input=items, tools=[WEATHER], tool_choice="auto", parallel_tool_calls=False)
+        items += [item.model_dump(exclude_none=True) for item in first.output]
+        call = {"type": "function_call", "call_id": "call_a", "name": "weather", "arguments": '{"city": "Rome"}'}
+        items += [call, {"type": "function_call_output", "call_id": "call_a", "output": "rain"}]
+        second = respond(input=items, tools=[WEATHER], reasoning={"effort": "low"}, text={"verbosity": "low"})
+        self.assertGreater(second.usage.input_tokens, first.usage.input_tokens)
+        self.assertTrue(second.output)
+
+    def test_log_probabilities(self):
+        answer = respond(temperature=0, include=["message.output_text.logprobs"], top_logprobs=3)
+        entries = answer.output[0].content[0].logprobs
+        self.assertEqual(len(entries), answer.usage.output_tokens)
+        self.assertTrue(all(len(entry.top_logprobs) == 3 for entry in entries))
+
+    def test_what_is_not_here_is_refused(self):
+        for more in ({"store": True}, {"previous_response_id": "resp_1"}, {"background": True}, {"truncation": "auto"}):
+            with self.assertRaises(openai.BadRequestError) as bad:
+                respond(**more)
+            self.assertEqual(bad.exception.param, next(iter(more)))
+
+
 class Completions(unittest.TestCase):
     def test_text_ids_and_lists(self):
         one = completion(temperature=0)

@@ -78,6 +78,56 @@ test("drafting changes no byte", async () => {
   assert.ok(drafted.speculation.tau >= 1);
 });
 
+const respond = (more) =>
+  client.responses.create({
+    model,
+    input: messages[0].content,
+    max_output_tokens: 24,
+    seed: 7,
+    ...more,
+  });
+
+test("a response is the chat in other words", async () => {
+  const answer = await respond({ temperature: 0, metadata: { a: "b" } });
+  assert.equal(answer.object, "response");
+  assert.equal(answer.output_text, (await chat({ temperature: 0 })).choices[0].message.content);
+  const { input_tokens, output_tokens, total_tokens } = answer.usage;
+  assert.equal(total_tokens, input_tokens + output_tokens);
+  assert.deepEqual(answer.metadata, { a: "b" });
+});
+
+test("a response's stream adds up to the whole answer", async () => {
+  const whole = await respond({ temperature: 1 });
+  let text = "";
+  let last;
+  for await (const event of await respond({ temperature: 1, stream: true })) {
+    if (event.type === "response.output_text.delta") text += event.delta;
+    last = event;
+  }
+  assert.equal(text, whole.output_text);
+  assert.equal(last.type, `response.${whole.status}`);
+  assert.deepEqual(last.response.output.map((item) => item.content), whole.output.map((item) => item.content));
+});
+
+test("the stream helper puts the response together", async () => {
+  const stop = (await respond({ temperature: 0 })).output_text.split(" ")[8];
+  const request = { model, input: messages[0].content, max_output_tokens: 24, temperature: 0 };
+  const stream = client.responses.stream({ ...request, seed: 7, stop });
+  const final = await stream.finalResponse();
+  assert.equal(final.status, "completed");
+  assert.equal(final.output_text, (await respond({ temperature: 0, stop })).output_text);
+});
+
+test("a response's items go back as they came", async () => {
+  const tool = { type: "function", name: "weather", parameters: { type: "object" }, strict: false };
+  const input = [{ role: "user", content: "What is the weather in Rome?" }];
+  const first = await respond({ input, tools: [tool] });
+  const call = { type: "function_call", call_id: "call_a", name: "weather", arguments: "{}" };
+  const output = { type: "function_call_output", call_id: "call_a", output: "rain" };
+  const second = await respond({ input: [...input, ...first.output, call, output], tools: [tool] });
+  assert.ok(second.usage.input_tokens > first.usage.input_tokens);
+});
+
 test("completions take text, ids and lists", async () => {
   const one = await completion({ temperature: 0 });
   const both = await completion({ prompt: ["The sea is", "A ship"], temperature: 0, echo: true });
@@ -100,6 +150,7 @@ test("errors have their types", async () => {
     return true;
   });
   await assert.rejects(chat({ model: "gpt-4" }), NotFoundError);
+  await assert.rejects(respond({ previous_response_id: "resp_1" }), BadRequestError);
   const stranger = new OpenAI({ ...options, apiKey: "wrong" });
   await assert.rejects(stranger.models.list(), AuthenticationError);
 });

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The official OpenAI clients for Python and Node against the real binary and the default pair; the code of
-# the guide; the playground in Chromium; then load, leaks, crowds of clients, and SIGTERM while it works.
-# Clients are installed below target/; the binary is the one named, or target/release/slipstream.
+# The official OpenAI clients for Python and Node against the real binary and the default pair; requests
+# that schemathesis makes of the server's own OpenAPI document; the code of the guide; the playground in
+# Chromium; then load, leaks, crowds of clients, and SIGTERM while it works. Clients are installed below
+# target/; the binary is the one named, or target/release/slipstream.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -13,11 +14,20 @@ work=$target/openai-clients
 OPENAI_PYTHON=3.57.0
 OPENAI_NODE=7.59.0
 PLAYWRIGHT=1.60.0
+SCHEMATHESIS=4.32.5
+
+# No mistake of the server's own, and no answer that the document does not describe.
+SCHEMA_CHECKS=not_a_server_error,status_code_conformance,content_type_conformance
+SCHEMA_CHECKS+=,response_headers_conformance,response_schema_conformance,negative_data_rejection
+SCHEMA_CHECKS+=,unsupported_method,allow_header_conformance,ignored_auth
 
 mkdir -p "$work"
-if [ "$("$work/venv/bin/python" -c 'import openai; print(openai.__version__)' 2>/dev/null)" != "$OPENAI_PYTHON" ]; then
+installed=$("$work/venv/bin/python" -c 'from importlib.metadata import version
+print(version("openai"), version("schemathesis"))' 2>/dev/null || true)
+if [ "$installed" != "$OPENAI_PYTHON $SCHEMATHESIS" ]; then
     python3 -m venv --clear "$work/venv"
-    "$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check "openai==$OPENAI_PYTHON"
+    "$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+        "openai==$OPENAI_PYTHON" "schemathesis==$SCHEMATHESIS"
 fi
 npm install --silent --no-audit --no-fund --prefix "$work" "openai@$OPENAI_NODE" "playwright-core@$PLAYWRIGHT"
 cp "$here"/*.test.mjs "$work/"
@@ -43,6 +53,11 @@ export SLIPSTREAM_URL
 
 "$work/venv/bin/python" "$here/openai_client.py"
 (cd "$work" && node --test openai_client.test.mjs)
+# A fixed seed and a fixed time: what is tried first is the same everywhere.
+(cd "$work" && PYTHONPATH=$here SCHEMATHESIS_HOOKS=schema_hooks "$work/venv/bin/schemathesis" run \
+    "$SLIPSTREAM_URL/openapi.json" --header 'Authorization: Bearer sk-suite' --no-color \
+    --seed 1 --workers 2 --max-examples 30 --max-time 55 --phases coverage,fuzzing --generation-database none \
+    --request-timeout 60 --suppress-health-check all --checks "$SCHEMA_CHECKS")
 "$work/venv/bin/python" "$here/snippets.py" "$work" "$root/docs/guide/serve.md" "$root/docs/guide/clients.md"
 SLIPSTREAM_BROWSER=$(command -v chromium)
 export SLIPSTREAM_BROWSER

@@ -254,6 +254,33 @@ fn generate_speaks_in_ids_and_tells_its_statistics() {
 }
 
 #[test]
+fn choices_of_generate_are_requests_of_their_own() {
+    let site = Site::tiny(Setup::default());
+    let body = |n: usize, seed: usize| {
+        let params = json!({"max_new_tokens": 12, "temperature": 1.2, "seed": seed, "n": n});
+        json!({"text": "the sea ", "sampling_params": params, "return_logprob": true})
+    };
+    let three = site.ask("/generate", &body(3, 5));
+    let events = site.stream("/generate", &body(3, 5));
+    assert_eq!(three.as_array().expect("an array of choices").len(), 3);
+    for index in 0..3 {
+        let alone = site.ask("/generate", &body(1, 5 + index));
+        let own = events.iter().filter(|event| event["index"] == index);
+        let text: String = own.clone().filter_map(|event| event["text"].as_str()).collect();
+        let ends = own.filter(|event| !event["meta_info"]["finish_reason"].is_null()).count();
+        assert_eq!((&json!(text), ends), (&alone["text"], 1));
+        let choice = &three[index];
+        assert_eq!((&choice["index"], &alone["index"]), (&json!(index), &json!(0)));
+        for field in ["text", "output_ids"] {
+            assert_eq!(choice[field], alone[field], "choice {index}");
+        }
+        for field in ["seed", "finish_reason", "completion_tokens", "output_token_logprobs"] {
+            assert_eq!(choice["meta_info"][field], alone["meta_info"][field], "choice {index}");
+        }
+    }
+}
+
+#[test]
 fn tokens_come_and_go() {
     let site = Site::tiny(Setup::default());
     let tokens = site.ask("/tokenize", &json!({"prompt": "the sea", "return_token_strs": true}));
@@ -292,10 +319,10 @@ fn models_are_listed_by_every_name() {
     }
     let unnamed = site.ask("/v1/completions", &completion(&json!({"model": null})));
     assert_eq!(unnamed["model"], NAME, "without a name the first is meant");
-    assert_eq!(
-        site.get("/v1/models/other").refusal(),
-        (404, "model".into(), "model_not_found".into())
-    );
+    for other in ["/v1/models/other", "/v1/models/a%20b", "/v1/models/%ff"] {
+        let refusal = site.get(other).refusal();
+        assert_eq!(refusal, (404, "model".into(), "model_not_found".into()), "{other}");
+    }
 }
 
 #[test]
@@ -346,7 +373,7 @@ fn operators_and_routers_are_answered() {
 #[test]
 fn what_came_before_changes_no_answer() {
     let site = Site::tiny(Setup { running: 1, ..Setup::default() });
-    let texts: Vec<String> = (1..=10).map(|words| "all at sea ".repeat(3 * words)).collect();
+    let texts: Vec<String> = (1..=20).map(|words| "at sea ".repeat(2 * words)).collect();
     let ask = |text: &String| {
         let body = json!({"prompt": text, "max_tokens": 12, "temperature": 0});
         site.ask("/v1/completions", &body)["choices"].clone()

@@ -174,6 +174,19 @@ impl Response {
         }
     }
 
+    /// All events that are left, each with its name, up to the end of the answer.
+    pub(crate) fn named_events(mut self) -> Vec<(String, Value)> {
+        let mut text = String::new();
+        self.body.read_to_string(&mut text).expect("the connection holds");
+        let event = |event: &str| {
+            let (name, data) = event.split_once('\n').expect("a name and data");
+            let name = name.strip_prefix("event: ").expect("a name");
+            let data = data.strip_prefix("data: ").expect("data");
+            (name.to_owned(), serde_json::from_str(data).expect("JSON"))
+        };
+        text.split_terminator("\n\n").filter(|event| !event.starts_with(':')).map(event).collect()
+    }
+
     /// The rest of the answer.
     pub(crate) fn whole(mut self) -> Answer {
         let mut text = String::new();

@@ -11,6 +11,7 @@ use std::io::Write;
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
 const GENERATE: &str = "/generate";
+const RESPONSES: &str = "/v1/responses";
 const V: u64 = 320;
 
 fn usual(path: &str) -> Value {
@@ -18,6 +19,7 @@ fn usual(path: &str) -> Value {
         CHAT => json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}),
         COMPLETIONS => json!({"prompt": "hi", "max_tokens": 2}),
         GENERATE => json!({"text": "hi", "sampling_params": {"max_new_tokens": 2}}),
+        RESPONSES => json!({"input": "hi", "max_output_tokens": 2}),
         "/tokenize" => json!({"prompt": "hi"}),
         _ => json!({"tokens": [5]}),
     }
@@ -133,7 +135,6 @@ fn others_at_fault() -> Vec<Fault> {
         (GENERATE, "input_ids", json!([5]), "input_ids"),
         (GENERATE, "sampling_params", json!([]), "sampling_params"),
         (GENERATE, "sampling_params.max_new_tokens", json!(0), "sampling_params.max_new_tokens"),
-        (GENERATE, "sampling_params.n", json!(2), "sampling_params.n"),
         (GENERATE, "top_logprobs_num", json!(21), "top_logprobs_num"),
         ("/tokenize", "prompt", json!(5), "prompt"),
         ("/tokenize", "prompt", json!(null), "prompt"),
@@ -146,7 +147,7 @@ fn others_at_fault() -> Vec<Fault> {
 #[test]
 fn every_field_out_of_its_range_is_named() {
     let site = Site::tiny(Setup::default());
-    for path in [CHAT, COMPLETIONS, GENERATE] {
+    for path in [CHAT, COMPLETIONS, GENERATE, RESPONSES] {
         let prefix = if path == GENERATE { "sampling_params." } else { "" };
         for (field, value) in bad_sampling() {
             let field = format!("{prefix}{field}");
@@ -165,7 +166,7 @@ fn every_field_out_of_its_range_is_named() {
     assert_eq!(site.post(COMPLETIONS, &few).refusal().1, "best_of");
     let echo = json!({"prompt": "x", "echo": true, "logprobs": 1});
     assert_eq!(site.post(COMPLETIONS, &echo).refusal().1, "echo");
-    for path in [CHAT, COMPLETIONS, GENERATE, "/tokenize", "/detokenize"] {
+    for path in [CHAT, COMPLETIONS, GENERATE, RESPONSES, "/tokenize", "/detokenize"] {
         let other = site.post(path, &with(path, "model", &json!("gpt-4"))).refusal();
         assert_eq!(other, (404, "model".into(), "model_not_found".into()));
         assert_eq!(site.post(path, &with(path, "model", &json!(NAME))).status, 200, "{path}");
@@ -184,7 +185,8 @@ fn refusals_leave_a_running_stream_alone() {
     streaming["stream"] = true.into();
     let mut stream = site.open(GENERATE, &streaming);
     let mut ids = stream.json_event()["output_ids"].as_array().expect("ids").clone();
-    for (field, value) in bad_sampling() {
+    let more = [("stop_token_ids", json!([V])), ("top_logprobs", json!(100_000_000))];
+    for (field, value) in bad_sampling().into_iter().chain(more) {
         assert_eq!(site.post(CHAT, &with(CHAT, field, &value)).status, 400);
     }
     for prompt in [json!([-1]), json!([V]), json!([9_223_372_036_854_775_807_u64])] {
@@ -194,6 +196,35 @@ fn refusals_leave_a_running_stream_alone() {
         ids.extend(event["output_ids"].as_array().expect("ids").iter().cloned());
     }
     assert_eq!(alone["output_ids"], Value::Array(ids));
+}
+
+#[test]
+fn a_stream_that_cannot_be_is_refused_before_it_begins() {
+    let site = Site::tiny(Setup::default());
+    for n in [json!(0), json!(-1), json!(1.5), json!(4_000_000)] {
+        for path in [CHAT, COMPLETIONS] {
+            let mut body = with(path, "n", &n);
+            body["stream"] = true.into();
+            let answer = site.post(path, &body);
+            // Its end was read: the connection is closed.
+            assert_eq!(answer.refusal(), (400, "n".into(), String::new()), "{body}");
+            assert_eq!(answer.header("content-type"), Some("application/json"));
+        }
+    }
+    assert_eq!(site.load(), (0, 0));
+}
+
+#[test]
+fn whole_numbers_may_be_written_as_floats() {
+    let site = Site::tiny(Setup::default());
+    let floats = json!({"prompt": [5.0, 6.0], "max_tokens": 2.0, "n": 1.0, "seed": 7.0});
+    let whole = json!({"prompt": [5, 6], "max_tokens": 2, "n": 1, "seed": 7});
+    assert_eq!(site.ask(COMPLETIONS, &floats)["choices"], site.ask(COMPLETIONS, &whole)["choices"]);
+    // Above 0, however little.
+    let least = json!({"prompt": "x", "max_tokens": 1, "top_p": 1e-300});
+    assert_eq!(site.post(COMPLETIONS, &least).status, 200);
+    let beyond = json!({"prompt": "x", "temperature": 2.000_000_01});
+    assert_eq!(site.post(COMPLETIONS, &beyond).refusal().1, "temperature");
 }
 
 #[test]
@@ -309,7 +340,7 @@ fn keys_open_the_server_and_health_needs_none() {
             assert_eq!(answer.refusal(), (401, String::new(), "invalid_api_key".into()));
             assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
         }
-        for path in ["/health", "/ready", "/version"] {
+        for path in ["/health", "/ready", "/version", "/openapi.json"] {
             assert_eq!(get(path, headers).status, 200);
         }
     }
@@ -415,7 +446,7 @@ fn anything() -> impl Strategy<Value = Value> {
 
 #[test]
 fn no_body_breaks_the_server() {
-    const FIELDS: [&str; 36] = [
+    const FIELDS: [&str; 46] = [
         "model",
         "messages",
         "prompt",
@@ -452,11 +483,22 @@ fn no_body_breaks_the_server() {
         "sampling_params",
         "chat_template_kwargs",
         "parallel_tool_calls",
+        "input",
+        "instructions",
+        "max_output_tokens",
+        "reasoning",
+        "include",
+        "metadata",
+        "user",
+        "truncation",
+        "store",
+        "suffix",
     ];
     let setup = Setup { context: 64, running: 8, waiting: 500, ..Setup::default() };
     let site = Site::scripted(Script::letters(), setup);
     let body = prop::collection::vec((prop::sample::select(&FIELDS[..]), anything()), 0..4);
-    let path = prop::sample::select(vec![CHAT, COMPLETIONS, GENERATE, "/tokenize", "/detokenize"]);
+    let paths = vec![CHAT, COMPLETIONS, GENERATE, RESPONSES, "/tokenize", "/detokenize"];
+    let path = prop::sample::select(paths);
     let mut runner = TestRunner::new(ProptestConfig { cases: 400, ..ProptestConfig::default() });
     let outcome = runner.run(&(path, body, any::<bool>()), |(path, fields, from_usual)| {
         let mut body = if from_usual { usual(path) } else { json!({}) };

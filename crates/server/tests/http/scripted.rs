@@ -64,6 +64,14 @@ fn the_beginning_of_a_stop_string_is_never_sent() {
         let site = saying(spell("alpha bean soup"), block);
         let (text, reason, _) = completed(&site, &stop);
         assert_eq!((text.as_str(), reason.as_str()), ("alpha bean soup", "stop"));
+        for (says, text) in
+            [("alpha beta gamma delta", "alpha "), ("alpha bean soup", "alpha bean soup")]
+        {
+            let (whole, events, _) = chat(says, block, &stop);
+            let (content, _, _, reason) = reply(&events);
+            assert_eq!((content.as_str(), reason.as_str()), (text, "stop"));
+            assert_eq!(whole["choices"][0]["message"]["content"], text);
+        }
     }
 }
 

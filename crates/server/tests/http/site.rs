@@ -1,6 +1,7 @@
 //! Servers to test: over the tiny pair, or over a scripted target behind a gate.
 
 use crate::client::{self, Answer, Response};
+use crate::document::Document;
 use device::{Cpu, Threads};
 use engine::draft::Scripted;
 use engine::{Engine, EngineOptions, Pair, PairOptions, Parts, Target};
@@ -22,6 +23,8 @@ pub(crate) struct Site {
     pub(crate) server: Option<Server>,
     pub(crate) control: Control,
     pub(crate) address: SocketAddr,
+    /// What it says that it answers; every answer below is held against it.
+    pub(crate) document: Document,
 }
 
 /// How a site differs from the usual one.
@@ -102,15 +105,22 @@ impl Site {
     fn start(engine: Engine, model: Model, config: Config) -> Site {
         let server = Server::start(engine, model, config).expect("a free port");
         let (control, address) = (server.control(), server.address());
-        Site { server: Some(server), control, address }
+        Site { server: Some(server), control, address, document: Document::new() }
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
-        client::open(self.address, "GET", path, "").whole()
+        let answer = client::open(self.address, "GET", path, "").whole();
+        self.document.answer("get", path, &answer);
+        answer
     }
 
     pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
-        self.open(path, body).whole()
+        let answer = self.open(path, body).whole();
+        self.document.answer("post", path, &answer);
+        if answer.status == 200 {
+            self.document.taken(path, body);
+        }
+        answer
     }
 
     pub(crate) fn open(&self, path: &str, body: &Value) -> Response {
@@ -131,7 +141,10 @@ impl Site {
         let response = self.open(path, &body);
         assert_eq!(response.status, 200, "{body}");
         assert_eq!(response.header("content-type"), Some("text/event-stream; charset=utf-8"));
-        response.events()
+        self.document.taken(path, &body);
+        let events = response.events();
+        events.iter().for_each(|event| self.document.event(path, event));
+        events
     }
 
     /// Running and waiting requests.
