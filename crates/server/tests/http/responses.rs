@@ -1,7 +1,8 @@
 //! Responses: the same answers as a chat's in other words, items that grow by events that add up, and
 //! what is refused by name.
 
-use crate::site::{Gate, NAME, Script, Setup, Site, eventually, spell};
+use crate::site::{Gate, NAME, Script, Setup, Site, eventually, spell, thinking};
+use model::chat::ChatTemplate;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -219,11 +220,17 @@ fn tools() -> Value {
 
 /// A site that answers `body` with `says`, in blocks of `block`.
 fn saying(says: &str, block: usize, body: &Value) -> Site {
-    let probe = Site::scripted(Script::letters(), Setup::default());
+    saying_by(None, says, block, body)
+}
+
+/// The same with a template of its own.
+fn saying_by(template: Option<Arc<ChatTemplate>>, says: &str, block: usize, body: &Value) -> Site {
+    let setup = || Setup { context: 1024, template: template.clone(), ..Setup::default() };
+    let probe = Site::scripted(Script::letters(), setup());
     let answer = probe.ask(RESPONSES, &merged(body.clone(), &json!({"max_output_tokens": 1})));
     let prompt = answer["usage"]["input_tokens"].as_u64().expect("a count") as usize;
     let script = Script::of(prompt, spell(says)).in_blocks(block);
-    Site::scripted(script, Setup { context: 1024, ..Setup::default() })
+    Site::scripted(script, setup())
 }
 
 const CALLS: &str = "Let me see.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \
@@ -260,6 +267,31 @@ fn calls_are_items_however_many_tokens_a_step_brings() {
     assert_eq!(whole["output"].as_array().expect("items").len(), 2);
     assert_eq!(comparable(&whole)["output"], comparable(&streamed(&site, &one))["output"]);
     assert_eq!(site.load(), (0, 0));
+}
+
+#[test]
+fn reasoning_is_an_item_of_its_own_and_its_tokens_are_not_of_the_text() {
+    let include = json!(["message.output_text.logprobs"]);
+    let body = request(&json!({"max_output_tokens": 200, "include": include}));
+    let says = "<think>\nTwo and two.\n</think>\n\nFour.";
+    let mut first: Option<Value> = None;
+    for block in [1, 3, 8] {
+        let site = saying_by(Some(thinking()), says, block, &body);
+        let whole = site.ask(RESPONSES, &body);
+        assert_eq!(comparable(&whole), comparable(&streamed(&site, &body)));
+        let output = comparable(&whole)["output"].clone();
+        assert_eq!(*first.get_or_insert_with(|| output.clone()), output, "in blocks of {block}");
+        assert_eq!(output[0]["type"], "reasoning");
+        assert_eq!(output[0]["content"][0]["text"], "Two and two.");
+        assert_eq!((text(&whole), &whole["status"]), ("Four.".into(), &json!("completed")));
+        let thought = &whole["usage"]["output_tokens_details"]["reasoning_tokens"];
+        let thought = thought.as_u64().expect("a count") as usize;
+        let entries = output[1]["content"][0]["logprobs"].as_array().expect("entries");
+        assert_eq!(whole["usage"]["output_tokens"], thought + entries.len());
+        let bytes = entries.iter().flat_map(|entry| entry["bytes"].as_array().expect("bytes"));
+        let bytes: Vec<u8> = bytes.map(|byte| byte.as_u64().expect("a byte") as u8).collect();
+        assert!(String::from_utf8_lossy(&bytes).ends_with("Four."));
+    }
 }
 
 #[test]

@@ -6,6 +6,8 @@ use device::{Cpu, Threads};
 use engine::draft::Scripted;
 use engine::{Engine, EngineOptions, Pair, PairOptions, Parts, Target};
 use kernels::choose::{Draw, LogProbs, Shape};
+use model::chat::ChatTemplate;
+use model::checkpoint::gguf;
 use model::pass::Pass;
 use model::tokenizer::{Specials, Tokenizer};
 use serde_json::Value;
@@ -33,6 +35,8 @@ pub(crate) struct Setup {
     pub(crate) waiting: usize,
     /// Most tokens of a sequence, of scripted targets.
     pub(crate) context: usize,
+    /// How a scripted target holds conversations, if not as the tiny pair does.
+    pub(crate) template: Option<Arc<ChatTemplate>>,
     /// KV memory of the tiny pair.
     pub(crate) kv_tokens: Option<usize>,
     pub(crate) config: Config,
@@ -41,7 +45,7 @@ pub(crate) struct Setup {
 impl Default for Setup {
     fn default() -> Setup {
         let config = Config { port: 0, ..Config::new(NAME) };
-        Setup { running: 4, waiting: 64, context: 512, kv_tokens: None, config }
+        Setup { running: 4, waiting: 64, context: 512, template: None, kv_tokens: None, config }
     }
 }
 
@@ -59,6 +63,16 @@ pub(crate) fn pair() -> Pair {
 /// Its tokenizer.
 pub(crate) fn tokenizer() -> Tokenizer {
     Tokenizer::from_folder(&fixture("qwen3")).expect("the committed models load")
+}
+
+/// The template of a model that reasons.
+pub(crate) fn thinking() -> Arc<ChatTemplate> {
+    let path = fixture("../chat/qwen3.jinja");
+    let source = std::fs::read_to_string(path).expect("a committed template");
+    let keys = [("tokenizer.chat_template".to_owned(), gguf::Value::String(source))];
+    let metadata = gguf::Metadata::new(Path::new("model.gguf"), keys.into());
+    let template = ChatTemplate::from_gguf(&metadata, &tokenizer()).expect("it compiles");
+    Arc::new(template.expect("it is there"))
 }
 
 /// The ids of a text.
@@ -83,7 +97,9 @@ impl Site {
 
     /// Over a scripted target, drafted by one that knows the script.
     pub(crate) fn scripted(script: Script, setup: Setup) -> Site {
-        let model = Model::of(&pair());
+        let mut pair = pair();
+        pair.template = setup.template.clone().or(pair.template);
+        let model = Model::of(&pair);
         let says = script.says.clone();
         let parts = Parts {
             drafter: Box::new(Scripted::new(script.block, move |_, position| says(position))),
