@@ -6,7 +6,7 @@ use crate::draft::{DraftRow, Drafter};
 use crate::target::Target;
 use device::Clock;
 use kernels::accept::accept;
-use kernels::choose::{Draw, LogProbs};
+use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::{Pass, slot};
 use schedule::{Absorb, PlannedRow, RowOutcome, Then, Work};
 
@@ -198,16 +198,17 @@ impl Forward {
 
     /// The target's choices, block after block.
     fn choose(&mut self, blocks: &[Block<'_>]) -> Vec<u32> {
-        let (mut rows, mut draws) = (Vec::new(), Vec::new());
+        let (mut rows, mut draws, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
         for block in blocks {
             for j in block.len - block.choosing..block.len {
                 rows.push(block.first + j);
                 draws.push(draw(block.row, block.context + j + 1));
+                shapes.push(Shape::default());
             }
         }
         let mut chosen = vec![0; rows.len()];
         if !rows.is_empty() {
-            self.target.choose(&rows, &draws, &mut chosen);
+            self.target.choose(&rows, &draws, &shapes, &mut chosen);
         }
         chosen
     }

@@ -92,7 +92,7 @@ impl Probe<'_> {
         self.target.forward(&self.pass, self.drafter.taps());
         let draws: Vec<Draw> = (1..=rows).map(draw).collect();
         let all: Vec<usize> = (0..rows).collect();
-        self.target.choose(&all, &draws, &mut vec![0; rows]);
+        self.target.choose(&all, &draws, &[], &mut vec![0; rows]);
     }
 
     /// The drafter takes in the rows of the last verify pass.
@@ -126,7 +126,7 @@ fn draw(position: usize) -> Draw {
 mod tests {
     use super::*;
     use crate::draft::Scripted;
-    use kernels::choose::LogProbs;
+    use kernels::choose::{LogProbs, Shape};
 
     /// A target that writes down how many rows its passes had.
     #[derive(Default)]
@@ -145,7 +145,7 @@ mod tests {
             &[]
         }
 
-        fn choose(&mut self, rows: &[usize], _: &[Draw], _: &mut [u32]) {
+        fn choose(&mut self, rows: &[usize], _: &[Draw], _: &[Shape<'_>], _: &mut [u32]) {
             assert_eq!(rows.len(), self.rows[self.rows.len() - 1], "every row chooses");
         }
 

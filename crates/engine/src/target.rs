@@ -1,7 +1,7 @@
 //! The model whose text comes out, as a step sees it.
 
 use device::Cpu;
-use kernels::choose::{Draw, LogProbs, choose, log_probs};
+use kernels::choose::{Draw, LogProbs, Shape, choose, log_probs};
 use kernels::kv_store::KvPool;
 use model::decoder::{Decoder, Workspace};
 use model::pass::Pass;
@@ -17,10 +17,11 @@ pub trait Target: Send {
     fn features(&self) -> &[f32];
 
     /// Chooses the next token after each of the given rows of the last pass, `rows.len()` in all.
-    fn choose(&mut self, rows: &[usize], draws: &[Draw], out: &mut [u32]);
+    /// `shapes` has one for each of them, or none at all; a row's own changes its logits first.
+    fn choose(&mut self, rows: &[usize], draws: &[Draw], shapes: &[Shape<'_>], out: &mut [u32]);
 
     /// Log-probabilities of `token` and of the `top` most likely ones at the `index`-th row that
-    /// [`Target::choose`] was last asked about.
+    /// [`Target::choose`] was last asked about, as the model has them: unshaped.
     fn log_probs(&self, index: usize, token: u32, top: usize) -> LogProbs;
 }
 
@@ -78,10 +79,10 @@ impl Target for LanguageModel {
         self.workspace.features()
     }
 
-    fn choose(&mut self, rows: &[usize], draws: &[Draw], out: &mut [u32]) {
+    fn choose(&mut self, rows: &[usize], draws: &[Draw], shapes: &[Shape<'_>], out: &mut [u32]) {
         self.decoder.logits(&self.cpu, &mut self.workspace, rows, &mut self.logits);
         let vocab = self.decoder.config().vocab;
-        choose(&self.cpu, &self.logits, vocab, self.allowed, draws, out);
+        choose(&self.cpu, &self.logits, vocab, self.allowed, draws, shapes, out);
     }
 
     fn log_probs(&self, index: usize, token: u32, top: usize) -> LogProbs {

@@ -119,7 +119,7 @@ fn time_choose(cpu: &Cpu) {
             let mut out = vec![0; rows];
             time(&format!("choose, {rows} rows, {name}"), |round| {
                 let draws = vec![Draw { position: round as u32, ..draw }; rows];
-                choose(cpu, &logits[..rows * vocab], vocab, vocab, &draws, &mut out);
+                choose(cpu, &logits[..rows * vocab], vocab, vocab, &draws, &[], &mut out);
             });
         }
     }

@@ -8,7 +8,7 @@ use engine::{
     Engine, EngineOptions, Handle, Limits, Pair, PairOptions, Parts, Request, Sampling, Service,
     Speculation, Stops, Target,
 };
-use kernels::choose::{Draw, LogProbs};
+use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::Pass;
 use server::{Config, Model, Server};
 use std::io::{BufRead, BufReader, Write};
@@ -34,7 +34,7 @@ impl Target for Script {
         &[]
     }
 
-    fn choose(&mut self, _: &[usize], _: &[Draw], out: &mut [u32]) {
+    fn choose(&mut self, _: &[usize], _: &[Draw], _: &[Shape<'_>], out: &mut [u32]) {
         out.fill(70);
     }
 

@@ -108,7 +108,7 @@ impl Drafter for DflashDrafter {
         self.model.draft(cpu, w, &self.kv, target, &self.pass, &wanted, &mut self.logits);
         self.chosen.resize(wanted.len(), 0);
         let vocab = target.config().vocab;
-        choose(cpu, &self.logits, vocab, self.allowed, &draws, &mut self.chosen);
+        choose(cpu, &self.logits, vocab, self.allowed, &draws, &[], &mut self.chosen);
         let mut chosen = self.chosen.iter();
         for (row, out) in rows.iter().zip(out).filter(|(row, _)| in_reach(row, block, context)) {
             out.extend(chosen.by_ref().take(row.width - 1));

@@ -4,7 +4,7 @@ use crate::common::{fixed, fixture, ids, pair, plain, prompt, request};
 use device::{Cpu, Threads};
 use engine::draft::{DflashDrafter, DraftRow, Drafter, Scripted};
 use engine::{Engine, EngineOptions, Parts, Request, Speculation, Target, Vocabulary};
-use kernels::choose::{Draw, LogProbs};
+use kernels::choose::{Draw, LogProbs, Shape};
 use model::Precision;
 use model::checkpoint::Checkpoint;
 use model::decoder::Decoder;
@@ -135,7 +135,7 @@ impl Target for Counter {
         &self.features
     }
 
-    fn choose(&mut self, _: &[usize], draws: &[Draw], out: &mut [u32]) {
+    fn choose(&mut self, _: &[usize], draws: &[Draw], _: &[Shape<'_>], out: &mut [u32]) {
         out.iter_mut().zip(draws).for_each(|(out, draw)| *out = draw.position % 7);
     }
 

@@ -6,7 +6,7 @@ use engine::{
     Engine, EngineOptions, Limits, Parts, Request, Sampling, Speculation, Stops, Target,
     Vocabulary, WidthPolicy,
 };
-use kernels::choose::{Draw, LogProbs};
+use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::Pass;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -102,7 +102,7 @@ impl Target for Script {
         &[]
     }
 
-    fn choose(&mut self, _: &[usize], draws: &[Draw], out: &mut [u32]) {
+    fn choose(&mut self, _: &[usize], draws: &[Draw], _: &[Shape<'_>], out: &mut [u32]) {
         for (draw, out) in draws.iter().zip(out) {
             *out = token(draw.position as usize, draw.seed);
         }

@@ -6,7 +6,7 @@ use engine::{
     Engine, EngineOptions, FinishReason, Limits, Parts, Request, Sampling, Speculation, Stops,
     Target, Vocabulary, WidthPolicy,
 };
-use kernels::choose::{Draw, LogProbs};
+use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::Pass;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Target for Counting {
         &[]
     }
 
-    fn choose(&mut self, rows: &[usize], _: &[Draw], out: &mut [u32]) {
+    fn choose(&mut self, rows: &[usize], _: &[Draw], _: &[Shape<'_>], out: &mut [u32]) {
         rows.iter().zip(out).for_each(|(&row, out)| *out = self.read[row] + 1);
     }
 

@@ -2,7 +2,7 @@
 
 use engine::draft::{DraftRow, Drafter};
 use engine::{Request, Target, Vocabulary};
-use kernels::choose::{Draw, LogProbs};
+use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::Pass;
 
 pub(crate) const VOCAB: u32 = 40;
@@ -89,7 +89,7 @@ impl Target for ScriptTarget {
         &self.features
     }
 
-    fn choose(&mut self, rows: &[usize], draws: &[Draw], out: &mut [u32]) {
+    fn choose(&mut self, rows: &[usize], draws: &[Draw], _: &[Shape<'_>], out: &mut [u32]) {
         self.asked = rows.to_vec();
         for ((&row, draw), out) in rows.iter().zip(draws).zip(out) {
             let seen = &self.seen[row];

@@ -3,7 +3,8 @@
 
 use super::filter::{self, Argmax, Cut, inverse_temperature};
 use super::noise::{self, BLOCK};
-use super::{Draw, Rows};
+use super::shape::{Shape, Shaped};
+use super::{Draw, Ready, Rows};
 use crate::lanes::{Kernel, LANES, Lanes, Level};
 use crate::spread::spread;
 use device::{Cpu, Disjoint};
@@ -73,12 +74,20 @@ impl Best {
     }
 }
 
-pub(super) fn choose(cpu: &Cpu, level: Level, rows: &Rows<'_>, draws: &[Draw], out: &mut [u32]) {
+pub(super) fn choose(
+    cpu: &Cpu,
+    level: Level,
+    rows: &Rows<'_>,
+    draws: &[Draw],
+    shapes: &[Shape<'_>],
+    out: &mut [u32],
+) {
+    let ready = Ready { rows, shaped: Shaped::new(cpu, rows, shapes) };
     let all: Vec<usize> = (0..draws.len()).collect();
     let segments = Segments::new(cpu, draws.len(), rows.allowed);
     let largest =
         segments.map(cpu, &all, rows.logits.len(), (0, f32::NEG_INFINITY), &|row, tokens| {
-            let (id, logit) = level.dispatch(Argmax { row: &rows.row(row)[tokens.clone()] });
+            let (id, logit) = level.dispatch(Argmax { row: &ready.row(row)[tokens.clone()] });
             (tokens.start as u32 + id, logit)
         });
     let mut sampled = Vec::new();
@@ -88,13 +97,16 @@ pub(super) fn choose(cpu: &Cpu, level: Level, rows: &Rows<'_>, draws: &[Draw], o
             .copied()
             .reduce(|a, b| if b.1 > a.1 { b } else { a })
             .expect("a segment");
-        out[row] = id;
+        out[row] = match shapes.get(row) {
+            Some(shape) if logit == f32::NEG_INFINITY => shape.last_resort(rows.allowed),
+            _ => id,
+        };
         if draws[row].temperature > 0.0 && logit.is_finite() {
             sampled.push((row, logit));
         }
     }
     if !sampled.is_empty() {
-        sample(cpu, level, rows, draws, &sampled, out);
+        sample(cpu, level, &ready, draws, &sampled, out);
     }
 }
 
@@ -102,17 +114,18 @@ pub(super) fn choose(cpu: &Cpu, level: Level, rows: &Rows<'_>, draws: &[Draw], o
 fn sample(
     cpu: &Cpu,
     level: Level,
-    rows: &Rows<'_>,
+    ready: &Ready<'_>,
     draws: &[Draw],
     sampled: &[(usize, f32)],
     out: &mut [u32],
 ) {
-    let whole = Segments { a_row: 1, len: rows.allowed, allowed: rows.allowed };
+    let allowed = ready.rows.allowed;
+    let whole = Segments { a_row: 1, len: allowed, allowed };
     let indices: Vec<usize> = (0..sampled.len()).collect();
     let ranked = sampled.iter().filter(|(row, _)| filter::ranks(&draws[*row])).count();
-    let cuts = whole.map(cpu, &indices, ranked * rows.allowed, None, &|i, _| {
+    let cuts = whole.map(cpu, &indices, ranked * allowed, None, &|i, _| {
         let (row, largest) = sampled[i];
-        Some(Cut::new(level, rows.row(row), largest, &draws[row]))
+        Some(Cut::new(level, ready.row(row), largest, &draws[row]))
     });
     let plans: Vec<Sampled<'_>> = sampled
         .iter()
@@ -124,11 +137,11 @@ fn sample(
             Sampled { draw, largest, cut, best: Best { id, score } }
         })
         .collect();
-    let segments = Segments::new(cpu, sampled.len(), rows.allowed);
+    let segments = Segments::new(cpu, sampled.len(), allowed);
     let nothing = Best { id: u32::MAX, score: f64::NEG_INFINITY };
-    let bests = segments.map(cpu, &indices, sampled.len() * rows.allowed, nothing, &|i, tokens| {
+    let bests = segments.map(cpu, &indices, sampled.len() * allowed, nothing, &|i, tokens| {
         let first = tokens.start;
-        let logits = &rows.row(sampled[i].0)[tokens];
+        let logits = &ready.row(sampled[i].0)[tokens];
         level.dispatch(Scan { plan: &plans[i], logits, first })
     });
     for (&(row, _), bests) in sampled.iter().zip(bests.chunks_exact(segments.a_row)) {

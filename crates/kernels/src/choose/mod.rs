@@ -14,11 +14,17 @@
 mod cpu;
 mod filter;
 mod noise;
+mod shape;
+#[cfg(test)]
+mod shape_test;
 #[cfg(test)]
 mod test;
 
+pub use shape::{Counts, Penalties, Shape};
+
 use crate::lanes::Level;
 use device::Cpu;
+use shape::Shaped;
 
 /// How one row draws.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,7 +43,8 @@ pub struct Draw {
     pub position: u32,
 }
 
-/// Log-probabilities of one chosen token, natural log, of the unmodified logits.
+/// Log-probabilities of one chosen token, natural log, of the unmodified logits: no temperature, no
+/// filter and no [`Shape`] is in them.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct LogProbs {
     /// Of the chosen token.
@@ -47,25 +54,30 @@ pub struct LogProbs {
 }
 
 /// Chooses a token for each row of `logits` (`[draws.len(), vocab]`) among ids below `allowed`
-/// (a tokenizer may have fewer tokens than the embedding has rows). Filters apply in the order
-/// temperature, top-k, top-p, min-p; equal logits rank by id. NaN counts as −∞, the lowest logit.
+/// (a tokenizer may have fewer tokens than the embedding has rows). `shapes` has one for each row,
+/// or none at all; a row's own is applied first. Filters apply in the order temperature, top-k,
+/// top-p, min-p; equal logits rank by id. NaN counts as −∞, the lowest logit.
 ///
-/// A row whose largest logit is infinite has no probabilities: its choice is greedy.
+/// A row whose largest logit is infinite has no probabilities: its choice is greedy. Where no logit
+/// is above −∞ it is what [`Shape::allowed`] says.
 ///
 /// # Panics
-/// When the shapes do not match or `allowed` is not in `1 ..= vocab`.
+/// When the lengths do not match or `allowed` is not in `1 ..= vocab`.
 pub fn choose(
     cpu: &Cpu,
     logits: &[f32],
     vocab: usize,
     allowed: usize,
     draws: &[Draw],
+    shapes: &[Shape<'_>],
     out: &mut [u32],
 ) {
     assert!((1..=vocab).contains(&allowed), "{allowed} allowed tokens of a vocabulary of {vocab}");
     assert_eq!(logits.len(), draws.len() * vocab, "a draw for each row of {vocab} logits");
     assert_eq!(out.len(), draws.len(), "a place for each choice");
-    cpu::choose(cpu, Level::best(), &Rows { logits, vocab, allowed }, draws, out);
+    assert!(shapes.is_empty() || shapes.len() == draws.len(), "a shape for each row, or none");
+    let rows = Rows { logits, vocab, allowed };
+    cpu::choose(cpu, Level::best(), &rows, draws, shapes, out);
 }
 
 /// Log-probabilities of `token` and of the `top` most likely ids below `allowed` in one row. Ids
@@ -100,7 +112,21 @@ struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    fn row(&self, row: usize) -> &'a [f32] {
+    /// A row as the model made it.
+    fn raw(&self, row: usize) -> &'a [f32] {
         &self.logits[row * self.vocab..][..self.allowed]
+    }
+}
+
+/// The rows that are chosen from.
+struct Ready<'a> {
+    rows: &'a Rows<'a>,
+    shaped: Shaped,
+}
+
+impl Ready<'_> {
+    /// A row with what its shape does to it.
+    fn row(&self, row: usize) -> &[f32] {
+        self.shaped.row(row, self.rows.allowed).unwrap_or_else(|| self.rows.raw(row))
     }
 }

@@ -10,7 +10,7 @@ fn draw(temperature: f32, seed: u64, position: u32) -> Draw {
 
 fn choose_one(row: &[f32], draw: Draw) -> u32 {
     let mut out = [u32::MAX];
-    choose(&Cpu::new(1), row, row.len(), row.len(), &[draw], &mut out);
+    choose(&Cpu::new(1), row, row.len(), row.len(), &[draw], &[], &mut out);
     out[0]
 }
 
@@ -93,10 +93,10 @@ fn a_row_does_not_depend_on_rows_threads_or_instructions() {
     for threads in 1..=3 {
         for level in Level::all() {
             let mut out = vec![0; rows];
-            cpu::choose(&Cpu::new(threads), level, &shape, &draws, &mut out);
+            cpu::choose(&Cpu::new(threads), level, &shape, &draws, &[], &mut out);
             assert_eq!(out, alone, "{threads} threads, {level:?}");
             let one = Rows { logits: &logits[..vocab], vocab, allowed };
-            cpu::choose(&Cpu::new(threads), level, &one, &draws[..1], &mut out[..1]);
+            cpu::choose(&Cpu::new(threads), level, &one, &draws[..1], &[], &mut out[..1]);
             assert_eq!(out[0], alone[0], "{threads} threads, {level:?}, one row");
         }
     }
@@ -112,7 +112,7 @@ fn greedy_takes_the_smallest_id_of_the_largest_and_never_nan() {
     row[3] = f32::NAN;
     assert_eq!(greedy(&row), 20_000);
     let mut out = [0];
-    choose(&Cpu::new(3), &row, row.len(), row.len(), &[draw(0.0, 0, 0)], &mut out);
+    choose(&Cpu::new(3), &row, row.len(), row.len(), &[draw(0.0, 0, 0)], &[], &mut out);
     assert_eq!(out, [20_000]);
     assert_eq!(greedy(&[f32::NAN, -1e30]), 1);
     assert_eq!(greedy(&[f32::NAN; 100]), 0);
@@ -170,7 +170,7 @@ fn frequencies_follow_the_target_and_positions_are_independent() {
         .flat_map(|seed| [1, 2].map(|position| draw(1.0, seed, position)))
         .collect();
     let mut out = vec![0; 2 * RUNS];
-    choose(&Cpu::new(2), &rows, 4, 4, &draws, &mut out);
+    choose(&Cpu::new(2), &rows, 4, 4, &draws, &[], &mut out);
     let mut counts = [[0.0f64; 4]; 4];
     for pair in out.chunks(2) {
         counts[pair[0] as usize][pair[1] as usize] += 1.0;
@@ -209,7 +209,7 @@ fn a_choice_is_a_function_of_seed_and_position() {
                 let mut draws = vec![draw(1.0, 7, position)];
                 draws.extend(neighbours.iter().map(|&seed| draw(1.0, seed, position)));
                 let mut out = vec![0; draws.len()];
-                choose(&Cpu::new(2), &flat.repeat(draws.len()), 1000, 1000, &draws, &mut out);
+                choose(&Cpu::new(2), &flat.repeat(draws.len()), 1000, 1000, &draws, &[], &mut out);
                 assert!(out.iter().all(|&id| id < 1000));
                 out[0]
             })
@@ -233,7 +233,7 @@ fn ids_that_are_not_allowed_are_never_chosen() {
         for temperature in [0.0, 1.0, 100.0] {
             let mut out = [0];
             let draw = draw(temperature, 11, position);
-            choose(&Cpu::new(1), &rows, 64, 60, &[draw], &mut out);
+            choose(&Cpu::new(1), &rows, 64, 60, &[draw], &[], &mut out);
             assert!(out[0] < 60);
         }
     }

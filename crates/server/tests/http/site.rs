@@ -4,7 +4,7 @@ use crate::client::{self, Answer, Response};
 use device::{Cpu, Threads};
 use engine::draft::Scripted;
 use engine::{Engine, EngineOptions, Pair, PairOptions, Parts, Target};
-use kernels::choose::{Draw, LogProbs};
+use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::Pass;
 use model::tokenizer::{Specials, Tokenizer};
 use serde_json::Value;
@@ -262,7 +262,7 @@ impl Target for Script {
         &[]
     }
 
-    fn choose(&mut self, _: &[usize], draws: &[Draw], out: &mut [u32]) {
+    fn choose(&mut self, _: &[usize], draws: &[Draw], _: &[Shape<'_>], out: &mut [u32]) {
         for (draw, out) in draws.iter().zip(out) {
             *out = (self.says)(draw.position as usize);
         }
