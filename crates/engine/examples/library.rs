@@ -3,7 +3,8 @@
 
 use device::Cpu;
 use engine::{
-    Engine, EngineOptions, Limits, Pair, PairOptions, Request, Sampling, Speculation, Stops,
+    Engine, EngineOptions, Limits, Pair, PairOptions, Request, Sampling, Shaping, Speculation,
+    Stops,
 };
 use fetch::{DEFAULT_DRAFTER, DEFAULT_TARGET, Progress};
 use std::error::Error;
@@ -19,6 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let id = engine.submit(Request {
             prompt: tokenizer.encode_prompt(text),
             sampling: Sampling::default(),
+            shaping: Shaping::default(),
             stops: Stops { ids: tokenizer.end_ids().to_vec(), strings: vec!["\n".into()] },
             limits: Limits { max_tokens: Some(24), ..Limits::default() },
             speculation: Speculation::Auto,

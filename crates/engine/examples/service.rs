@@ -3,8 +3,8 @@
 
 use device::Cpu;
 use engine::{
-    Engine, EngineOptions, Limits, Pair, PairOptions, Request, Sampling, Service, Speculation,
-    Stops, Stream,
+    Engine, EngineOptions, Limits, Pair, PairOptions, Request, Sampling, Service, Shaping,
+    Speculation, Stops, Stream,
 };
 use fetch::{DEFAULT_DRAFTER, DEFAULT_TARGET, Progress};
 use std::error::Error;
@@ -36,8 +36,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let request = |text: &str| Request {
         prompt: tokenizer.encode_prompt(text),
         sampling: Sampling::default(),
+        shaping: Shaping::default(),
         stops: Stops { ids: tokenizer.end_ids().to_vec(), strings: vec!["\n".into()] },
-        limits: Limits { max_tokens: Some(24), timeout: Some(Duration::from_secs(60)) },
+        limits: Limits {
+            max_tokens: Some(24),
+            timeout: Some(Duration::from_secs(60)),
+            ..Limits::default()
+        },
         speculation: Speculation::Auto,
         priority: 0,
         logprobs: None,

@@ -3,6 +3,7 @@
 
 use crate::counters::StepTimes;
 use crate::draft::{DraftRow, Drafter};
+use crate::shaper::Shapers;
 use crate::target::Target;
 use device::Clock;
 use kernels::accept::accept;
@@ -16,6 +17,7 @@ pub(crate) struct Forward {
     drafter: Box<dyn Drafter>,
     page_size: usize,
     clock: Clock,
+    shapers: Shapers,
     pass: Pass,
     /// An [`Entry`] a planned row of the last step.
     results: Vec<u32>,
@@ -89,13 +91,14 @@ impl Forward {
         page_size: usize,
         clock: Clock,
     ) -> Forward {
-        let (pass, results) = (Pass::default(), Vec::new());
-        Forward { target, drafter, page_size, clock, pass, results }
+        let (shapers, pass, results) = (Shapers::default(), Pass::default(), Vec::new());
+        Forward { target, drafter, page_size, clock, shapers, pass, results }
     }
 
     /// Runs the step `planned`.
     pub(crate) fn run(&mut self, planned: &[PlannedRow], mut memory: StepMemory<'_>) -> Aside {
         let mut times = StepTimes::default();
+        self.shapers.begin(planned);
         let drafts = self.draft(planned, &memory, &mut times);
         let drafted = self.clock.now();
 
@@ -110,6 +113,9 @@ impl Forward {
         let (outcomes, logprobs) = self.accept(&blocks, &chosen);
         self.results.resize(blocks.len() * memory.stride, 0);
         publish(&blocks, &outcomes, &mut memory, &mut self.results);
+        for (block, outcome) in blocks.iter().zip(&outcomes) {
+            self.shapers.push(block.row.row, &outcome.tokens);
+        }
         let verified = self.clock.now();
         times.verify = verified - drafted;
 
@@ -140,7 +146,9 @@ impl Forward {
                 places.push(i);
                 let anchor = memory.anchors[row.row.index];
                 let draw = draw(row, len + 1);
-                wanting.push(DraftRow { request: row.id, anchor, len, width, pages, draw });
+                let shaper = self.shapers.of(row.row);
+                let request = row.id;
+                wanting.push(DraftRow { request, anchor, len, width, pages, draw, shaper });
             }
         }
         if wanting.is_empty() {
@@ -200,10 +208,14 @@ impl Forward {
     fn choose(&mut self, blocks: &[Block<'_>]) -> Vec<u32> {
         let (mut rows, mut draws, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
         for block in blocks {
-            for j in block.len - block.choosing..block.len {
+            let shaper = self.shapers.of(block.row.row);
+            for (before, j) in (block.len - block.choosing..block.len).enumerate() {
+                let position = block.context + j + 1;
                 rows.push(block.first + j);
-                draws.push(draw(block.row, block.context + j + 1));
-                shapes.push(Shape::default());
+                draws.push(draw(block.row, position));
+                // A row of a block sees the drafts before it as chosen.
+                let after = &block.drafts[..before];
+                shapes.push(shaper.map_or_else(Shape::default, |own| own.shape(position, after)));
             }
         }
         let mut chosen = vec![0; rows.len()];

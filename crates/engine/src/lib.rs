@@ -20,6 +20,7 @@ mod open;
 mod output;
 mod pair;
 pub mod service;
+mod shaper;
 mod step;
 mod target;
 mod turn;
@@ -30,7 +31,7 @@ pub use memory::{EngineOptions, KvPages};
 pub use output::{Finished, Segment, Stats, TokenOut, Update};
 pub use pair::{Pair, PairOptions};
 pub use schedule::{
-    CostCurve, Discipline, FinishReason, Limits, Reject, Request, RequestError, Sampling,
+    CostCurve, Discipline, FinishReason, Limits, Reject, Request, RequestError, Sampling, Shaping,
     Speculation, StepCost, Stops, Tally, WidthPolicy,
 };
 pub use service::{Event, Handle, Service, Stream, SubmitError, Ticket};

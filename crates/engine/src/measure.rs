@@ -111,6 +111,7 @@ impl Probe<'_> {
             width: WIDTH.min(self.drafter.block()),
             pages: &self.pages[..1],
             draw: draw(2),
+            shaper: None,
         };
         self.drafter.propose(&[row], &mut [Vec::new()]);
     }

@@ -4,7 +4,7 @@
 use device::Cpu;
 use engine::draft::Scripted;
 use engine::{
-    Engine, EngineOptions, Event, Limits, Pair, PairOptions, Request, Sampling, Service,
+    Engine, EngineOptions, Event, Limits, Pair, PairOptions, Request, Sampling, Service, Shaping,
     Speculation, Stops,
 };
 use std::env;
@@ -38,6 +38,7 @@ fn serve(what: &str) -> Result<(), Box<dyn Error>> {
     let request = Request {
         prompt: vec![1, 2, 3],
         sampling: Sampling::default(),
+        shaping: Shaping::default(),
         stops: Stops::default(),
         limits: Limits { max_tokens: Some(40), ..Limits::default() },
         // The drafter is asked at every position, however bad it is.

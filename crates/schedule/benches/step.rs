@@ -11,7 +11,8 @@ use criterion::measurement::{Measurement, WallTime};
 use criterion::{BenchmarkId, Criterion};
 use schedule::{
     Bounds, CostCurve, Discipline, Limits, Request, RowOutcome, Sampling, Scheduler,
-    SchedulerOptions, Speculation, StepCost, StepPlan, Stops, Text, Then, WidthPolicy, Work,
+    SchedulerOptions, Shaping, Speculation, StepCost, StepPlan, Stops, Text, Then, WidthPolicy,
+    Work,
 };
 use std::hint::black_box;
 use std::time::Duration;
@@ -104,6 +105,7 @@ impl Server<'_> {
         Request {
             prompt: (0..self.load.prompt as u64).map(|i| ((family + i) % 1000) as u32).collect(),
             sampling: Sampling::default(),
+            shaping: Shaping::default(),
             stops: Stops { ids: vec![2], strings: vec!["\n\n".into()] },
             limits: Limits { max_tokens: Some(100 + id as usize % 400), ..Limits::default() },
             speculation: Speculation::Auto,

@@ -3,7 +3,7 @@
 
 use crate::request::{Early, FinishReason, Stops};
 use crate::text::{Origin, Text};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// What became of the tokens of one landed step.
 #[derive(Clone, Debug, PartialEq, Default)]
@@ -23,16 +23,19 @@ pub struct Committed {
 #[derive(Debug)]
 pub struct Commit {
     stops: Stops,
-    max_tokens: usize,
+    /// Output tokens at least and at most.
+    length: RangeInclusive<usize>,
     tokens: usize,
     /// Text that may be the beginning of a stop string.
     held: Text,
 }
 
 impl Commit {
-    /// Nothing committed yet. `max_tokens` is at least 1.
-    pub fn new(stops: Stops, max_tokens: usize) -> Commit {
-        Commit { stops, max_tokens, tokens: 0, held: Text::default() }
+    /// Nothing committed yet. `length` is how many tokens the output has at least and at most, which
+    /// is 1 or more. A stop string that ends before the least ends nothing. A stop id ends the
+    /// output in any case: it is chosen earlier only where nothing else can be.
+    pub fn new(stops: Stops, length: RangeInclusive<usize>) -> Commit {
+        Commit { stops, length, tokens: 0, held: Text::default() }
     }
 
     /// Output tokens kept so far.
@@ -63,13 +66,14 @@ impl Commit {
             out.kept += 1;
             text.push(origin, piece(token));
             let bytes = text.bytes();
-            if let Some(start) = self.stop_string(bytes, searched) {
+            let long_enough = self.tokens >= *self.length.start();
+            if let Some(start) = self.stop_string(bytes, searched).filter(|_| long_enough) {
                 text.truncate(start);
                 out.finish = Some(FinishReason::Stop);
                 break;
             }
             searched = bytes.len();
-            if self.tokens >= self.max_tokens {
+            if self.tokens >= *self.length.end() {
                 out.finish = Some(FinishReason::Length);
                 break;
             }
@@ -164,7 +168,7 @@ mod tests {
             (62, 6, FinishReason::Length),
             (61, 5, FinishReason::Stop),
         ] {
-            let (committed, _) = offer(&mut Commit::new(stop_ids(&[stop]), 6), &block, |_| b"");
+            let (committed, _) = offer(&mut Commit::new(stop_ids(&[stop]), 0..=6), &block, |_| b"");
             assert_eq!((committed.kept, committed.finish), (kept, Some(finish)), "stop {stop}");
         }
     }
@@ -172,7 +176,7 @@ mod tests {
     #[test]
     fn every_cap_inside_a_block_is_exact() {
         for cap in 1..=17 {
-            let mut commit = Commit::new(Stops::default(), cap);
+            let mut commit = Commit::new(Stops::default(), 0..=cap);
             let mut kept = 0;
             let mut finish = None;
             while finish.is_none() {
@@ -189,7 +193,7 @@ mod tests {
     #[test]
     fn a_stop_string_completed_inside_a_block_ends_text_and_ids() {
         let pieces = WORDS;
-        let mut commit = Commit::new(stop_strings(&["ta g"]), 100);
+        let mut commit = Commit::new(stop_strings(&["ta g"]), 0..=100);
         let (out, text) = offer(&mut commit, &[0, 1, 2, 3, 4, 5, 6], |id| pieces[id as usize]);
         assert_eq!((text.as_str(), out.kept), ("alpha be", 4));
         assert_eq!(out.finish, Some(FinishReason::Stop));
@@ -199,23 +203,51 @@ mod tests {
     fn the_beginning_of_a_stop_string_is_held_back_until_it_is_decided() {
         let stops = || stop_strings(&["beta gamma"]);
         let first: [&[u8]; 3] = [b"alpha be", b"ta gam", b"ma delta"];
-        let mut commit = Commit::new(stops(), 100);
+        let mut commit = Commit::new(stops(), 0..=100);
         let seen: Vec<String> =
             (0..3).map(|i| offer(&mut commit, &[i], |id| first[id as usize]).1).collect();
         assert_eq!(seen, ["alpha ", "", ""]);
         let second: [&[u8]; 2] = [b"alpha be", b"an soup"];
-        let mut commit = Commit::new(stops(), 100);
+        let mut commit = Commit::new(stops(), 0..=100);
         let seen: Vec<String> =
             (0..2).map(|i| offer(&mut commit, &[i], |id| second[id as usize]).1).collect();
         assert_eq!(seen, ["alpha ", "bean soup"]);
     }
 
+    /// A match that ends with the last token that has to be is long enough, wherever it begins.
+    #[test]
+    fn a_stop_string_that_ends_too_early_is_text() {
+        let pieces: [&[u8]; 5] = [b"a", b"b", b"ab", b"xa", b"b."];
+        for (least, ids, text, kept) in [
+            (0, [0, 1, 2, 3, 4], "", 2),
+            (2, [0, 1, 2, 3, 4], "", 2),
+            (3, [0, 1, 2, 3, 4], "ab", 3),
+            (4, [0, 1, 2, 3, 4], "ababx", 5),
+            (5, [0, 1, 2, 3, 4], "ababx", 5),
+            (4, [0, 1, 2, 2, 4], "abab", 4),
+        ] {
+            let mut commit = Commit::new(stop_strings(&["ab"]), least..=9);
+            let mut all = String::new();
+            let mut rest = ids.iter();
+            let out = loop {
+                let id = rest.next().expect("a stop string comes");
+                let (out, text) = offer(&mut commit, &[*id], |id| pieces[id as usize]);
+                all.push_str(&text);
+                if out.finish.is_some() {
+                    break out.finish;
+                }
+            };
+            let told = (all.as_str(), commit.tokens(), out);
+            assert_eq!(told, (text, kept, Some(FinishReason::Stop)), "{least} at least");
+        }
+    }
+
     #[test]
     fn held_text_is_released_at_a_length_finish_and_a_cancel() {
-        let mut commit = Commit::new(stop_strings(&["xyz"]), 1);
+        let mut commit = Commit::new(stop_strings(&["xyz"]), 0..=1);
         let (out, text) = offer(&mut commit, &[0], |_| b"wxy");
         assert_eq!((text.as_str(), out.finish), ("wxy", Some(FinishReason::Length)));
-        let mut commit = Commit::new(stop_strings(&["xyz"]), 9);
+        let mut commit = Commit::new(stop_strings(&["xyz"]), 0..=9);
         assert_eq!(offer(&mut commit, &[0], |_| b"wxy").1, "w");
         let (out, text) = end(&mut commit, Early::Cancelled);
         assert_eq!((text.as_str(), out.finish), ("xy", Some(FinishReason::Cancelled)));
@@ -223,7 +255,7 @@ mod tests {
 
     #[test]
     fn text_keeps_the_origin_of_its_tokens() {
-        let mut commit = Commit::new(Stops::default(), 9);
+        let mut commit = Commit::new(Stops::default(), 0..=9);
         let offered = [(1, Origin::Draft), (2, Origin::Draft), (3, Origin::Target)];
         let mut text = Text::default();
         let out = commit.offer(offered, |id| if id == 3 { b"t" } else { b"d" }, &mut text);
@@ -241,13 +273,14 @@ mod tests {
             stop in prop::option::of(0u32..7),
             string in prop::option::of("[a-t ]{1,4}"),
             cap in 1usize..30,
+            least in 0usize..12,
         ) {
             let stops = Stops {
                 ids: stop.into_iter().collect(),
                 strings: string.into_iter().collect(),
             };
             let run = |sizes: &mut dyn Iterator<Item = usize>| {
-                let mut commit = Commit::new(stops.clone(), cap);
+                let mut commit = Commit::new(stops.clone(), least.min(cap)..=cap);
                 let (mut kept, mut all, mut rest) = (0, String::new(), ids.as_slice());
                 while !rest.is_empty() {
                     let n = sizes.next().expect("enough cuts").min(rest.len());

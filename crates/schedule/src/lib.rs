@@ -15,6 +15,7 @@ mod queue;
 mod request;
 mod scheduler;
 mod sequence;
+mod shaping;
 mod text;
 mod width;
 
@@ -28,5 +29,6 @@ pub use request::{
     Bounds, Early, FinishReason, Limits, Request, RequestError, Sampling, Speculation, Stops,
 };
 pub use scheduler::{Scheduler, SchedulerOptions, Tally};
+pub use shaping::{ShapedRequest, Shaping};
 pub use text::{Origin, Text};
 pub use width::WidthPolicy;

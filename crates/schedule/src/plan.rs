@@ -1,7 +1,9 @@
 //! A step on paper: which requests compute which tokens, and where.
 
 use crate::request::Sampling;
+use crate::shaping::ShapedRequest;
 use cache::{Lease, Row};
+use std::sync::Arc;
 
 /// One step: a ragged batch of rows. There is no prefill mode and no decode mode.
 #[derive(Debug)]
@@ -33,6 +35,9 @@ pub struct PlannedRow {
     pub limit: usize,
     /// How tokens are drawn.
     pub sampling: Sampling,
+    /// With a chunk that ends the known tokens of a request whose logits are shaped: how. It holds
+    /// for all later rows of the request.
+    pub shaped: Option<Arc<ShapedRequest>>,
     /// How many likely tokens to report log-probabilities of, when any.
     pub logprobs: Option<usize>,
 }

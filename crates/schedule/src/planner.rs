@@ -237,7 +237,7 @@ fn wish<'a>(running: &'a Running, options: &SchedulerOptions) -> Wish<'a> {
 mod tests {
     use crate::{
         Bounds, Discipline, Limits, Request, RowOutcome, Sampling, Scheduler, SchedulerOptions,
-        Speculation, Stops, Text, WidthPolicy, Work,
+        Shaping, Speculation, Stops, Text, WidthPolicy, Work,
     };
     use std::collections::HashMap;
 
@@ -258,6 +258,7 @@ mod tests {
         Request {
             prompt: (0..5 + id % 40).map(|i| (i + id % 3) as u32).collect(),
             sampling: Sampling::default(),
+            shaping: Shaping::default(),
             stops: Stops::default(),
             limits: Limits { max_tokens: Some(3 + id * 7 % 60), ..Limits::default() },
             speculation: Speculation::Auto,

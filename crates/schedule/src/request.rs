@@ -1,5 +1,6 @@
 //! A request as the scheduler sees it, and the checks it must pass before it is accepted.
 
+use crate::shaping::Shaping;
 use std::time::Duration;
 
 /// One generation to make.
@@ -9,6 +10,8 @@ pub struct Request {
     pub prompt: Vec<u32>,
     /// How tokens are drawn.
     pub sampling: Sampling,
+    /// What is done to the logits before that.
+    pub shaping: Shaping,
     /// When the generation ends.
     pub stops: Stops,
     /// How many tokens it may make.
@@ -57,6 +60,9 @@ pub struct Stops {
 pub struct Limits {
     /// At most this many output tokens; `None` for what the context leaves.
     pub max_tokens: Option<usize>,
+    /// At least this many output tokens: before, no stop id can be chosen, and a stop string ends
+    /// nothing.
+    pub min_tokens: usize,
     /// At most this long from submission, waiting included; `None` for ever. The scheduler has no
     /// clock: whoever has one ends the request with [`Early::TimedOut`].
     pub timeout: Option<Duration>,
@@ -156,6 +162,7 @@ impl Request {
     pub fn check(&self, bounds: &Bounds) -> Result<(), RequestError> {
         self.check_prompt(bounds)?;
         self.sampling.check()?;
+        self.shaping.check(bounds.vocab)?;
         let err = |field, problem| Err(RequestError { field, problem });
         if self.limits.max_tokens == Some(0) {
             return err("max_tokens", "is 0; ask for at least 1 token".into());
@@ -170,6 +177,12 @@ impl Request {
                     bounds.kv_tokens
                 ),
             );
+        }
+        let (least, most) = (self.limits.min_tokens, self.limit(bounds) - self.prompt.len());
+        if least > most {
+            let problem =
+                format!("asks for {least} tokens, at most {most} can follow; ask for less");
+            return err("min_tokens", problem);
         }
         if let Some(id) = self.stops.ids.iter().find(|&&id| id as usize >= bounds.vocab) {
             return err(
@@ -272,6 +285,7 @@ mod tests {
         Request {
             prompt: vec![1; prompt],
             sampling: Sampling::default(),
+            shaping: Shaping::default(),
             stops: Stops::default(),
             limits: Limits::default(),
             speculation: Speculation::Auto,
@@ -306,6 +320,24 @@ mod tests {
                 "max_tokens",
                 Request {
                     limits: Limits { max_tokens: Some(0), ..Limits::default() },
+                    ..request(1)
+                },
+            ),
+            (
+                "min_tokens",
+                Request {
+                    limits: Limits { max_tokens: Some(5), min_tokens: 6, ..Limits::default() },
+                    ..request(1)
+                },
+            ),
+            (
+                "min_tokens",
+                Request { limits: Limits { min_tokens: 28, ..Limits::default() }, ..request(101) },
+            ),
+            (
+                "presence_penalty",
+                Request {
+                    shaping: Shaping { presence_penalty: 3.0, ..Shaping::default() },
                     ..request(1)
                 },
             ),

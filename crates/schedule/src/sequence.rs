@@ -4,9 +4,11 @@ use crate::commit::Commit;
 use crate::discipline::Discipline;
 use crate::plan::{Absorb, Departed, PlannedRow, TableWrites, Then, Work};
 use crate::request::{Bounds, Request, Speculation};
+use crate::shaping::{ShapedRequest, Shaping};
 use crate::width::Acceptance;
 use cache::{Lease, Need, Row};
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 /// Order of service: higher priority first, then earlier arrival. It stays with a request when it
 /// is retracted, so that it waits at the front of its class.
@@ -44,8 +46,9 @@ impl Sequence {
     pub(crate) fn new(id: u64, place: Place, mut request: Request, bounds: &Bounds) -> Sequence {
         let limit = request.limit(bounds);
         let tokens = std::mem::take(&mut request.prompt);
-        let (commit, prompt) =
-            (Commit::new(request.stops.clone(), limit - tokens.len()), tokens.len());
+        let prompt = tokens.len();
+        let length = request.limits.min_tokens..=limit - prompt;
+        let commit = Commit::new(request.stops.clone(), length);
         let acceptance = Acceptance::new(bounds.max_width);
         Sequence { id, place, request, tokens, commit, limit, cached: None, acceptance, prompt }
     }
@@ -78,6 +81,23 @@ impl Sequence {
             Absorb::Keep => Need::TargetAndDrafter,
             Absorb::Skip => Need::Target,
         }
+    }
+
+    /// What the device must know to shape the logits of what follows; `None` when there is nothing
+    /// to be done to them.
+    fn shaped(&self) -> Option<ShapedRequest> {
+        let Request { shaping, stops, limits, .. } = &self.request;
+        let min_tokens = if stops.ids.is_empty() { 0 } else { limits.min_tokens };
+        if min_tokens == 0 && *shaping == Shaping::default() {
+            return None;
+        }
+        Some(ShapedRequest {
+            shaping: shaping.clone(),
+            banned: stops.ids.clone(),
+            min_tokens,
+            tokens: self.tokens.clone(),
+            prompt: self.prompt,
+        })
     }
 
     /// Remembers how much of the prompt its first admission found cached.
@@ -222,6 +242,10 @@ impl Running {
             table.push(self.row.index, self.written, &self.lease.pages()[self.written..]);
             self.written = self.lease.pages().len();
         }
+        let shaped = match work {
+            Work::Chunk { then: Then::Choose, .. } => self.sequence.shaped().map(Arc::new),
+            Work::Chunk { .. } | Work::Block { .. } => None,
+        };
         let pages = reach.div_ceil(page_size);
         assert!(pages <= self.lease.pages().len(), "a step may touch leased pages only");
         PlannedRow {
@@ -232,6 +256,7 @@ impl Running {
             pages,
             limit: self.sequence.limit,
             sampling: self.sequence.request.sampling,
+            shaped,
             logprobs: self.sequence.request.logprobs,
         }
     }

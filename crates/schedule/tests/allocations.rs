@@ -4,7 +4,8 @@
 use allocation_counter::{AllocationInfo, measure};
 use schedule::{
     Bounds, CostCurve, Discipline, Limits, Request, RowOutcome, Sampling, Scheduler,
-    SchedulerOptions, Speculation, StepCost, StepPlan, Stops, Text, Then, WidthPolicy, Work,
+    SchedulerOptions, Shaping, Speculation, StepCost, StepPlan, Stops, Text, Then, WidthPolicy,
+    Work,
 };
 
 const WIDTH: usize = 8;
@@ -37,6 +38,7 @@ fn request(id: u64) -> Request {
     Request {
         prompt: (0..40).map(|i| ((id + i) % 1000) as u32).collect(),
         sampling: Sampling::default(),
+        shaping: Shaping::default(),
         stops: Stops { ids: vec![2], strings: vec!["\n\n".into()] },
         limits: Limits::default(),
         speculation: Speculation::Auto,

@@ -6,7 +6,7 @@ use device::{Cpu, Threads};
 use engine::draft::NoDrafter;
 use engine::{
     Engine, EngineOptions, Handle, Limits, Pair, PairOptions, Parts, Request, Sampling, Service,
-    Speculation, Stops, Target,
+    Shaping, Speculation, Stops, Target,
 };
 use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::Pass;
@@ -65,6 +65,7 @@ fn request(tokens: usize) -> Request {
     Request {
         prompt: vec![10, 11],
         sampling: Sampling::default(),
+        shaping: Shaping::default(),
         stops: Stops::default(),
         limits: Limits { max_tokens: Some(tokens), ..Limits::default() },
         speculation: Speculation::Auto,

@@ -160,6 +160,11 @@ impl Fields {
         })
     }
 
+    /// What nobody took yet, by name.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.map.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
     /// What nobody took, in the order of the body.
     pub(crate) fn rest(self) -> impl Iterator<Item = (String, Value)> {
         let at = self.at;

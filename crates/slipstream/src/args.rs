@@ -1,9 +1,12 @@
 //! The command line: commands, options, their ranges, and their help.
 
+mod shaping;
+
 use crate::commands::bench::load::LoadArgs;
 use crate::commands::serve::ServeArgs;
 use clap::{Args, Parser, Subcommand};
 use engine::{Fence, Sampling};
+use shaping::ShapingArgs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -81,6 +84,11 @@ pub(crate) struct SamplingArgs {
     /// Seed of every draw; random, and reported, otherwise
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     seed: Option<u64>,
+    #[command(flatten)]
+    pub(crate) shaping: ShapingArgs,
+    /// Output tokens at least: before, neither end-of-text nor a stop text ends the output
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) min_tokens: usize,
     /// Output tokens at most
     #[arg(long, value_name = "N", default_value_t = MAX_TOKENS, value_parser = at_least_one, allow_negative_numbers = true)]
     pub(crate) max_tokens: usize,
@@ -363,6 +371,7 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
     use clap::error::ErrorKind;
+    use engine::Shaping;
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(std::iter::once("slipstream").chain(line.split_whitespace()))
@@ -383,6 +392,13 @@ mod tests {
             ("generate x --top-p 1.5", ["--top-p", "above 0"]),
             ("generate x --min-p 1.1", ["--min-p", "from 0"]),
             ("generate x --min-p -0.1", ["--min-p", "from 0"]),
+            ("generate x --presence-penalty 2.5", ["--presence-penalty", "from -2 to 2"]),
+            ("generate x --frequency-penalty nan", ["--frequency-penalty", "from -2 to 2"]),
+            ("generate x --repetition-penalty 0", ["--repetition-penalty", "above 0"]),
+            ("generate x --logit-bias 5", ["--logit-bias", "42=-5"]),
+            ("generate x --logit-bias 5=101", ["--logit-bias", "from -100"]),
+            ("generate x --logit-bias -1=1", ["--logit-bias", "a value"]),
+            ("generate x --min-tokens -1", ["--min-tokens", "invalid digit"]),
             ("generate x --top-k -3", ["--top-k", "is not in 0.."]),
             ("generate x --seed -1", ["--seed", "invalid digit"]),
             ("generate x --max-tokens 0", ["--max-tokens", "at least 1"]),
@@ -434,11 +450,29 @@ mod tests {
         };
         let sampling = args.sampling.sampling();
         assert_eq!(Sampling { seed: 0, ..sampling }, Sampling::default());
+        assert_eq!(args.sampling.shaping.shaping(), Shaping::default());
+        assert_eq!(args.sampling.min_tokens, 0);
         assert_ne!(sampling.seed, args.sampling.sampling().seed, "each seed is fresh");
         assert_eq!(args.model.model, fetch::DEFAULT_TARGET);
         let Command::Generate(args) = parse("generate x --seed 7").unwrap().command else {
             panic!("generate parses as generate")
         };
         assert_eq!(args.sampling.sampling().seed, 7);
+    }
+
+    #[test]
+    fn penalties_and_biases_arrive() {
+        let line = "generate x --presence-penalty -0.5 --frequency-penalty 1 --repetition-penalty 1.2 \
+                    --logit-bias 5=-2.5 --logit-bias 7=100 --min-tokens 3";
+        let Command::Generate(args) = parse(line).unwrap().command else {
+            panic!("generate parses as generate")
+        };
+        let expected = Shaping {
+            presence_penalty: -0.5,
+            frequency_penalty: 1.0,
+            repetition_penalty: 1.2,
+            logit_bias: vec![(5, -2.5), (7, 100.0)],
+        };
+        assert_eq!((args.sampling.shaping.shaping(), args.sampling.min_tokens), (expected, 3));
     }
 }

@@ -99,8 +99,13 @@ impl Session {
         Request {
             prompt,
             sampling,
+            shaping: args.shaping.shaping(),
             stops: Stops { ids, strings: args.stop.clone() },
-            limits: Limits { max_tokens: Some(args.max_tokens), timeout: args.timeout },
+            limits: Limits {
+                max_tokens: Some(args.max_tokens),
+                min_tokens: args.min_tokens,
+                timeout: args.timeout,
+            },
             speculation: self.speculation,
             priority: 0,
             logprobs: None,

@@ -5,6 +5,7 @@ mod none;
 mod scripted;
 mod simulated;
 
+pub use crate::shaper::Shaper;
 pub use dflash::DflashDrafter;
 pub use none::NoDrafter;
 pub use scripted::Scripted;
@@ -50,4 +51,6 @@ pub struct DraftRow<'a> {
     /// How the target will choose the token of position `len + 1`; the same noise serves the
     /// proposals.
     pub draw: Draw,
+    /// What is done to the target's logits first, if anything.
+    pub shaper: Option<&'a Shaper>,
 }

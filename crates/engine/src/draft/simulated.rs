@@ -152,7 +152,15 @@ mod tests {
                 seed: i as u64 / 400,
                 position: len as u32 + 1,
             };
-            let row = DraftRow { request: 0, anchor: 0, len, width: WIDTH, pages: &[], draw };
+            let row = DraftRow {
+                request: 0,
+                anchor: 0,
+                len,
+                width: WIDTH,
+                pages: &[],
+                draw,
+                shaper: None,
+            };
             let mut out = vec![Vec::new()];
             drafter.propose(&[row], &mut out);
             assert_eq!(out[0].len(), WIDTH - 1, "a wrong draft is a draft");
@@ -195,7 +203,15 @@ mod tests {
         let mut drafter = Simulated::new(Box::new(NoDrafter), WIDTH, chances, truth);
         let draw =
             Draw { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 0, position: 12 };
-        let row = DraftRow { request: 0, anchor: 0, len: 11, width: WIDTH, pages: &[], draw };
+        let row = DraftRow {
+            request: 0,
+            anchor: 0,
+            len: 11,
+            width: WIDTH,
+            pages: &[],
+            draw,
+            shaper: None,
+        };
         let mut out = vec![Vec::new()];
         drafter.propose(&[row], &mut out);
         assert_eq!(out, [[3, 3]]);

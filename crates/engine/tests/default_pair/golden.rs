@@ -2,7 +2,8 @@
 
 use crate::{cpu, files};
 use engine::{
-    Engine, EngineOptions, Limits, Pair, PairOptions, Request, Sampling, Speculation, Stops,
+    Engine, EngineOptions, Limits, Pair, PairOptions, Request, Sampling, Shaping, Speculation,
+    Stops,
 };
 use kernels::choose::log_probs;
 use model::Precision;
@@ -141,6 +142,7 @@ fn the_drafter_accepts_as_the_reference_does() {
         let request = Request {
             prompt: case.prompt_ids,
             sampling: Sampling::default(),
+            shaping: Shaping::default(),
             stops: Stops { ids: golden.end_ids.clone(), strings: vec![] },
             limits: Limits { max_tokens: Some(case.tokens.len()), ..Limits::default() },
             speculation: Speculation::Width(golden.verify_width),

@@ -3,7 +3,8 @@
 use crate::{cpu, files};
 use engine::draft::Scripted;
 use engine::{
-    Engine, EngineOptions, Limits, Output, Pair, PairOptions, Request, Sampling, Speculation, Stops,
+    Engine, EngineOptions, Limits, Output, Pair, PairOptions, Request, Sampling, Shaping,
+    Speculation, Stops,
 };
 use model::chat::{ChatOptions, Message};
 
@@ -32,6 +33,7 @@ fn requests(pair: &Pair, temperature: f32, speculation: Speculation) -> Vec<Requ
             .encode(&pair.tokenizer, &[Message::new("user", *question)], &ChatOptions::default())
             .expect("the template takes a question"),
         sampling: Sampling { temperature, seed: seed as u64, ..Sampling::default() },
+        shaping: Shaping::default(),
         stops: Stops { ids: pair.tokenizer.end_ids().to_vec(), strings: vec![] },
         limits: Limits { max_tokens: Some(48), ..Limits::default() },
         speculation,
@@ -87,5 +89,47 @@ fn drafts_batches_and_chunks_change_no_byte() {
             let outputs = Engine::with_drafter(pair(), drafter, options()).run(auto).expect("runs");
             assert_eq!(bytes(&outputs), truth, "T {temperature}, {name} drafter");
         }
+    }
+}
+
+/// Penalties, biases and least lengths, where the drafter proposes with the same and where it knows
+/// nothing of them.
+#[test]
+fn shaped_logits_are_the_same_with_and_without_drafts() {
+    for temperature in [0.0, 0.8] {
+        let loaded = pair();
+        let (ends, unshaped) =
+            (loaded.tokenizer.end_ids().to_vec(), requests(&loaded, temperature, Speculation::Off));
+        let shape = |(i, request): (usize, Request)| Request {
+            shaping: Shaping {
+                presence_penalty: [0.0, 0.9, -0.3][i % 3],
+                frequency_penalty: [0.6, 0.0, 1.5, 0.1][i % 4],
+                repetition_penalty: [1.0, 1.15][i % 2],
+                // To the end, unless a least length forbids it.
+                logit_bias: ends.iter().map(|&id| (id, 4.0)).collect(),
+            },
+            limits: Limits { min_tokens: i * 9, ..request.limits },
+            ..request
+        };
+        let plain: Vec<Request> = unshaped.iter().cloned().enumerate().map(shape).collect();
+        let mut engine = Engine::new(loaded, options());
+        let truth = bytes(&engine.run(plain.clone()).expect("runs"));
+        assert_ne!(truth, bytes(&engine.run(unshaped).expect("runs")), "the shapes show");
+        for ((ids, _), request) in truth.iter().zip(&plain) {
+            assert!(ids.len() >= request.limits.min_tokens);
+        }
+        for width in [4, 16] {
+            let speculation = Speculation::Width(width);
+            let wide = plain.iter().cloned().map(|r| Request { speculation, ..r }).collect();
+            let outputs = engine.run(wide).expect("runs");
+            assert_eq!(bytes(&outputs), truth, "T {temperature}, width {width}");
+            let accepted: usize = outputs.iter().map(|o| o.stats.committed - o.stats.steps).sum();
+            assert!(accepted > 0, "no draft was ever accepted");
+        }
+        let random = |id: u64, at: usize| ((id * 31 + at as u64) * 7919 % 49152) as u32;
+        let auto = plain.iter().cloned().map(|r| Request { speculation: Speculation::Auto, ..r });
+        let options = EngineOptions { chunk: 7, max_running: 2, ..options() };
+        let mut engine = Engine::with_drafter(pair(), Box::new(Scripted::new(8, random)), options);
+        assert_eq!(bytes(&engine.run(auto.collect()).expect("runs")), truth, "a random drafter");
     }
 }

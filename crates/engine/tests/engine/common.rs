@@ -3,8 +3,8 @@
 use device::Cpu;
 use engine::draft::Drafter;
 use engine::{
-    Engine, EngineOptions, Limits, Output, Pair, PairOptions, Request, Sampling, Speculation,
-    Stops, WidthPolicy,
+    Engine, EngineOptions, Limits, Output, Pair, PairOptions, Request, Sampling, Shaping,
+    Speculation, Stops, WidthPolicy,
 };
 use std::path::{Path, PathBuf};
 
@@ -25,6 +25,7 @@ pub(crate) fn request(prompt: &[u32], max_tokens: usize) -> Request {
     Request {
         prompt: prompt.to_vec(),
         sampling: Sampling::default(),
+        shaping: Shaping::default(),
         stops: Stops::default(),
         limits: Limits { max_tokens: Some(max_tokens), ..Limits::default() },
         speculation: Speculation::Auto,

@@ -6,5 +6,6 @@ mod context;
 mod drafter;
 mod lossless;
 mod prefix;
+mod shaping;
 mod simulated;
 mod speculation;

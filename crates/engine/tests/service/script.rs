@@ -3,7 +3,7 @@
 
 use engine::draft::{Drafter, NoDrafter};
 use engine::{
-    Engine, EngineOptions, Limits, Parts, Request, Sampling, Speculation, Stops, Target,
+    Engine, EngineOptions, Limits, Parts, Request, Sampling, Shaping, Speculation, Stops, Target,
     Vocabulary, WidthPolicy,
 };
 use kernels::choose::{Draw, LogProbs, Shape};
@@ -31,6 +31,7 @@ pub(crate) fn request(seed: u64, max_tokens: usize) -> Request {
     Request {
         prompt: vec![seed as u32 % VOCAB; 1 + seed as usize % 9],
         sampling: Sampling { seed, ..Sampling::default() },
+        shaping: Shaping::default(),
         stops: Stops::default(),
         limits: Limits { max_tokens: Some(max_tokens), ..Limits::default() },
         speculation: Speculation::Auto,

@@ -3,8 +3,8 @@
 use device::{Sim, SimOptions};
 use engine::draft::{DraftRow, Drafter, NoDrafter};
 use engine::{
-    Engine, EngineOptions, FinishReason, Limits, Parts, Request, Sampling, Speculation, Stops,
-    Target, Vocabulary, WidthPolicy,
+    Engine, EngineOptions, FinishReason, Limits, Parts, Request, Sampling, Shaping, Speculation,
+    Stops, Target, Vocabulary, WidthPolicy,
 };
 use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::Pass;
@@ -96,6 +96,7 @@ fn count_from(start: u32, before: u32, max_tokens: usize) -> Request {
     Request {
         prompt: (start - before..=start).collect(),
         sampling: Sampling::default(),
+        shaping: Shaping::default(),
         stops: Stops::default(),
         limits: Limits { max_tokens: Some(max_tokens), ..Limits::default() },
         speculation: Speculation::Auto,

@@ -3,7 +3,8 @@
 use crate::script::{Quality, ScriptDrafter, ScriptTarget, Words};
 use device::{Device, LaneId, Sim, SimOptions, SimOrder};
 use engine::{
-    Engine, EngineOptions, Fence, Limits, Parts, Request, Sampling, Speculation, Stops, WidthPolicy,
+    Engine, EngineOptions, Fence, Limits, Parts, Request, Sampling, Shaping, Speculation, Stops,
+    WidthPolicy,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,6 +78,7 @@ fn steady(fence: Fence) -> Step {
     let request = Request {
         prompt: vec![1, 2, 3],
         sampling: Sampling::default(),
+        shaping: Shaping::default(),
         stops: Stops::default(),
         limits: Limits::default(),
         speculation: Speculation::Auto,

@@ -5,8 +5,8 @@ use crate::serial::cut;
 use crate::voyage::{Passenger, sail, speculation};
 use device::{Cpu, Sim};
 use engine::{
-    Engine, EngineOptions, Fence, Limits, Pair, PairOptions, Request, Sampling, Speculation,
-    StepCost, Stops, Vocabulary, WidthPolicy,
+    Engine, EngineOptions, Fence, Limits, Pair, PairOptions, Request, Sampling, Shaping,
+    Speculation, StepCost, Stops, Vocabulary, WidthPolicy,
 };
 use kernels::choose::LogProbs;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,7 @@ pub(crate) const MET: &[&str] = &[
     "ends by length",
     "cancels while decoding",
     "log-probabilities",
+    "shaped logits",
     "changes of speculation",
     "requests started anew to draft",
     "tokens from the prefix cache",
@@ -94,10 +95,11 @@ fn tales(target: &str) -> Vec<Tale> {
     let options =
         EngineOptions { page_size: 128, kv_tokens: Some(128), ..EngineOptions::default() };
     let mut engine = Engine::new(pair(target, None), options);
-    let mut tell = |prompt: Vec<u32>, temperature, seed| {
+    let mut tell = |prompt: Vec<u32>, temperature, seed, shaping| {
         let request = Request {
             prompt,
             sampling: Sampling { temperature, seed, ..Sampling::default() },
+            shaping,
             stops: Stops::default(),
             limits: Limits { max_tokens: Some(LENGTH), ..Limits::default() },
             speculation: Speculation::Off,
@@ -114,11 +116,32 @@ fn tales(target: &str) -> Vec<Tale> {
     let mut tales = Vec::new();
     for prompt in prompts() {
         for (temperature, seed) in [(0.0, 0), (0.7, 1), (1.0, 2)] {
-            tales.push(tell(prompt.clone(), temperature, seed));
+            tales.push(tell(prompt.clone(), temperature, seed, Shaping::default()));
+        }
+    }
+    for (i, prompt) in prompts().into_iter().enumerate() {
+        for (temperature, seed) in [(0.0, 0), (1.0, 2)] {
+            tales.push(tell(prompt.clone(), temperature, seed, shaping(i)));
         }
     }
     assert_eq!(engine.tally().cached_tokens, 0);
     tales
+}
+
+/// One of a few shapes.
+fn shaping(i: usize) -> Shaping {
+    let plain = Shaping::default();
+    match i % 4 {
+        0 => Shaping { frequency_penalty: 0.7, ..plain },
+        1 => Shaping { repetition_penalty: 1.3, presence_penalty: -0.4, ..plain },
+        2 => Shaping { logit_bias: (0..40).map(|id| (id * 5, 1.5)).collect(), ..plain },
+        _ => Shaping {
+            presence_penalty: 1.1,
+            frequency_penalty: 0.3,
+            repetition_penalty: 1.1,
+            logit_bias: vec![(7, -100.0), (32, 2.5)],
+        },
+    }
 }
 
 /// Sails one voyage: what it met, or what went wrong first.
@@ -135,6 +158,7 @@ pub(crate) fn voyage(seed: u64, tales: &Tales) -> Result<Log, String> {
         let of = tales.of(target);
         let tale = &of[if dice.one_in(2) { 3 * dice.roll(2) } else { dice.roll(of.len()) }];
         let request = request(&mut dice, tale, block, &*vocabulary);
+        log.note("shaped logits", u64::from(request.shaping != Shaping::default()));
         let said = tale.said.iter().cloned();
         let expected = cut(said, &request, usize::MAX, |id| vocabulary.piece(id));
         Passenger::new(&mut dice, request, expected, block)

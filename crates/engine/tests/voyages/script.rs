@@ -1,8 +1,9 @@
 //! A target and a drafter whose answers are functions of what their KV memory holds.
 
+use device::Cpu;
 use engine::draft::{DraftRow, Drafter};
-use engine::{Request, Target, Vocabulary};
-use kernels::choose::{Draw, LogProbs, Shape};
+use engine::{Request, Shaping, Target, Vocabulary};
+use kernels::choose::{Draw, LogProbs, Shape, choose};
 use model::pass::Pass;
 
 pub(crate) const VOCAB: u32 = 40;
@@ -18,6 +19,66 @@ pub(crate) fn next(tokens: impl Iterator<Item = u32>, seed: u64) -> u32 {
         hash = (hash ^ u64::from(token)).wrapping_mul(0x0100_0000_01b3);
     }
     (hash >> 33) as u32 % VOCAB
+}
+
+/// The most that the target favours a token by: so little that penalties matter.
+const FAVOUR: f32 = 5.0;
+
+/// The logits behind [`next`], in eighths: additions and penalties in eighths, and factors that are
+/// powers of two, leave them exact.
+fn logits(tokens: impl Iterator<Item = u32> + Clone, seed: u64) -> [f32; VOCAB as usize] {
+    let favourite = next(tokens.clone(), seed);
+    let start = next(tokens, !seed);
+    std::array::from_fn(|token| match token as u32 == favourite {
+        true => FAVOUR,
+        false => ((token as u32 * 7 + start * 13) % 65) as f32 / 8.0 - FAVOUR + 1.0,
+    })
+}
+
+/// What the target says after `seen`, for a request with this seed and whose logits are shaped so.
+fn shaped(seen: &[u32], seed: u64, shape: Shape<'_>) -> u32 {
+    if shape.is_plain() {
+        return next(seen.iter().copied(), seed);
+    }
+    let logits = logits(seen.iter().copied(), seed);
+    let greedy = Draw {
+        temperature: 0.0,
+        top_k: 0,
+        top_p: 1.0,
+        min_p: 0.0,
+        seed,
+        position: seen.len() as u32,
+    };
+    let mut out = [0];
+    choose(&Cpu::new(1), &logits, logits.len(), logits.len(), &[greedy], &[shape], &mut out);
+    out[0]
+}
+
+/// The same by the definition of what a request may ask for.
+fn defined(seen: &[u32], request: &Request) -> u32 {
+    let Request { prompt, sampling, shaping, stops, limits, .. } = request;
+    if *shaping == Shaping::default() && limits.min_tokens == 0 {
+        return next(seen.iter().copied(), sampling.seed);
+    }
+    let output = &seen[prompt.len()..];
+    let wanted = |token: u32, logit: f32| {
+        let mut x = f64::from(logit);
+        let factor = f64::from(shaping.repetition_penalty);
+        if seen.contains(&token) {
+            x = if x > 0.0 { x / factor } else { x * factor };
+        }
+        let count = output.iter().filter(|&&other| other == token).count();
+        x -= f64::from(shaping.frequency_penalty) * count as f64;
+        x -= if count > 0 { f64::from(shaping.presence_penalty) } else { 0.0 };
+        let own = shaping.logit_bias.iter().filter(|(other, _)| *other == token);
+        x += own.map(|(_, bias)| f64::from(*bias)).sum::<f64>();
+        let too_early = output.len() < limits.min_tokens && stops.ids.contains(&token);
+        if too_early { f64::NEG_INFINITY } else { x }
+    };
+    let logits = logits(seen.iter().copied(), sampling.seed);
+    let scores = (0..VOCAB).map(|token| (token, wanted(token, logits[token as usize])));
+    let better = |a: (u32, f64), b: (u32, f64)| if b.1 > a.1 { b } else { a };
+    scores.reduce(better).expect("a vocabulary").0
 }
 
 /// What `slots` hold at positions `0 .. len`; panics where it is not what was stored there.
@@ -39,9 +100,9 @@ fn opinion(seen: &[u32], token: u32, top: usize) -> LogProbs {
 
 /// All that the target would say after `request`'s prompt, with its opinions.
 pub(crate) fn say(request: &Request) -> impl Iterator<Item = (u32, LogProbs)> {
-    let (mut seen, seed, top) = (request.prompt.clone(), request.sampling.seed, request.logprobs);
+    let (mut seen, top) = (request.prompt.clone(), request.logprobs);
     std::iter::repeat_with(move || {
-        let token = next(seen.iter().copied(), seed);
+        let token = defined(&seen, request);
         let opinion = opinion(&seen, token, top.unwrap_or(0));
         seen.push(token);
         (token, opinion)
@@ -89,12 +150,12 @@ impl Target for ScriptTarget {
         &self.features
     }
 
-    fn choose(&mut self, rows: &[usize], draws: &[Draw], _: &[Shape<'_>], out: &mut [u32]) {
+    fn choose(&mut self, rows: &[usize], draws: &[Draw], shapes: &[Shape<'_>], out: &mut [u32]) {
         self.asked = rows.to_vec();
-        for ((&row, draw), out) in rows.iter().zip(draws).zip(out) {
+        for (((&row, draw), shape), out) in rows.iter().zip(draws).zip(shapes).zip(out) {
             let seen = &self.seen[row];
             assert_eq!(seen.len(), draw.position as usize, "the draw is for another position");
-            *out = next(seen.iter().copied(), draw.seed);
+            *out = shaped(seen, draw.seed, *shape);
         }
     }
 
@@ -139,7 +200,9 @@ impl Drafter for ScriptDrafter {
             let mut context = tokens(&self.slots, row.pages, row.len, self.page_size);
             context.push(row.anchor);
             for j in 1..row.width {
-                let right = next(context.iter().copied(), row.draw.seed);
+                let after = &context[row.len + 1..];
+                let own = row.shaper.map(|shaper| shaper.shape(row.len + j, after));
+                let right = shaped(&context, row.draw.seed, own.unwrap_or_default());
                 let draw = next([row.request as u32, (row.len + j) as u32].into_iter(), 1);
                 let token = match self.quality {
                     Quality::Perfect => right,

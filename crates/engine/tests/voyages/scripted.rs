@@ -7,8 +7,8 @@ use crate::voyage::{Passenger, Rig, sail, speculation};
 use device::{Durations, Sim, SimOptions};
 use engine::draft::{Drafter, NoDrafter};
 use engine::{
-    Engine, EngineOptions, Fence, Limits, Parts, Request, Sampling, StepCost, Stops, Vocabulary,
-    WidthPolicy,
+    Engine, EngineOptions, Fence, Limits, Parts, Request, Sampling, Shaping, StepCost, Stops,
+    Vocabulary, WidthPolicy,
 };
 use schedule::CostCurve;
 use std::sync::Arc;
@@ -27,6 +27,11 @@ pub(crate) const MET: &[&str] = &[
     "cancels before a token",
     "cancels while decoding",
     "log-probabilities",
+    "penalties",
+    "biases",
+    "least lengths with stop ids",
+    "least lengths with stop strings",
+    "words that shapes changed",
     "overtakings by priority",
     "changes of speculation",
     "requests started anew to draft",
@@ -62,6 +67,7 @@ pub(crate) fn voyage(seed: u64, rig: Rig) -> Result<Log, String> {
         let request = request(&mut dice, block);
         let longer = request.prompt.len() > chunk;
         log.note("prompts longer than a step", u64::from(longer));
+        shapes(&request, &mut log);
         let expected = cut(say(&request), &request, CONTEXT, |id| Words.piece(id));
         Passenger::new(&mut dice, request, expected, block)
     });
@@ -161,6 +167,40 @@ fn engine(sim: &Sim, dice: &mut Dice, make: Make, options: EngineOptions) -> Eng
     Engine::assemble(sim, parts, options)
 }
 
+/// Notes what is done to a request's logits, and whether it shows.
+fn shapes(request: &Request, log: &mut Log) {
+    let least = request.limits.min_tokens > 0;
+    log.note("penalties", u64::from(request.shaping.penalizes()));
+    log.note("biases", u64::from(!request.shaping.logit_bias.is_empty()));
+    log.note("least lengths with stop ids", u64::from(least && !request.stops.ids.is_empty()));
+    let strings = least && !request.stops.strings.is_empty();
+    log.note("least lengths with stop strings", u64::from(strings));
+    let plain = Request {
+        shaping: Shaping::default(),
+        limits: Limits { min_tokens: 0, ..request.limits },
+        ..request.clone()
+    };
+    let changed = say(request).zip(say(&plain)).take(20).any(|(a, b)| a.0 != b.0);
+    log.note("words that shapes changed", u64::from(changed));
+}
+
+/// Any shape whose sums are exact.
+fn shaping(dice: &mut Dice) -> Shaping {
+    if !dice.one_in(3) {
+        return Shaping::default();
+    }
+    let bias = |dice: &mut Dice| {
+        (dice.roll(VOCAB as usize) as u32, dice.pick(&[-100.0, -4.0, -0.5, 0.25, 3.0, 100.0]))
+    };
+    let biases = dice.pick(&[0, 0, 1, 5]);
+    Shaping {
+        presence_penalty: dice.pick(&[0.0, 0.0, 2.0, 0.5, -1.0]),
+        frequency_penalty: dice.pick(&[0.0, 0.0, 2.0, 0.25, -0.5]),
+        repetition_penalty: dice.pick(&[1.0, 1.0, 2.0, 0.5]),
+        logit_bias: (0..biases).map(|_| bias(dice)).collect(),
+    }
+}
+
 fn request(dice: &mut Dice, block: usize) -> Request {
     // Few beginnings, so that prefixes are shared.
     let family = dice.roll(3) as u32;
@@ -170,14 +210,15 @@ fn request(dice: &mut Dice, block: usize) -> Request {
     let strings = ["c", "ab", "bca", "é", "aab", "cc"];
     let count = if dice.one_in(3) { 1 + dice.roll(2) } else { 0 };
     let strings = (0..count).map(|_| dice.pick(&strings).to_owned()).collect();
+    let max_tokens = (!dice.one_in(8)).then(|| 1 + dice.roll(40));
+    let most = max_tokens.unwrap_or(CONTEXT).min(CONTEXT - len);
+    let min_tokens = if dice.one_in(3) { 1 + dice.roll(most) } else { 0 };
     Request {
         prompt,
         sampling: Sampling { seed: dice.roll(3) as u64, ..Sampling::default() },
+        shaping: shaping(dice),
         stops: Stops { ids, strings },
-        limits: Limits {
-            max_tokens: (!dice.one_in(8)).then(|| 1 + dice.roll(40)),
-            ..Limits::default()
-        },
+        limits: Limits { max_tokens, min_tokens, ..Limits::default() },
         speculation: speculation(dice, block),
         priority: dice.roll(3) as i32 - 1,
         logprobs: dice.one_in(4).then(|| dice.roll(3)),

@@ -31,9 +31,12 @@ pub(crate) fn cut<'p>(
         }
         serial.tokens.push(token);
         serial.logprobs.extend(request.logprobs.map(|_| logprobs));
+        let before = bytes.len();
         bytes.extend_from_slice(piece(token));
-        let found = request.stops.strings.iter().filter_map(|stop| find(&bytes, stop.as_bytes()));
-        if let Some(at) = found.min() {
+        let strings = request.stops.strings.iter();
+        let found = strings.filter_map(|stop| find(&bytes, stop.as_bytes(), before));
+        let long_enough = serial.tokens.len() >= request.limits.min_tokens;
+        if let Some(at) = found.min().filter(|_| long_enough) {
             bytes.truncate(at);
             serial.reason = Some(FinishReason::Stop);
             break;
@@ -54,6 +57,8 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     text
 }
 
-fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
-    bytes.windows(what.len()).position(|window| window == what)
+/// Where `what` first is that does not end within the first `before` bytes.
+fn find(bytes: &[u8], what: &[u8], before: usize) -> Option<usize> {
+    let mut places = bytes.windows(what.len()).enumerate();
+    places.find(|(at, window)| at + what.len() > before && *window == what).map(|(at, _)| at)
 }

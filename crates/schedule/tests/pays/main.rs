@@ -4,7 +4,8 @@
 
 use schedule::{
     Bounds, CostCurve, Discipline, Limits, PlannedRow, Request, RowOutcome, Sampling, Scheduler,
-    SchedulerOptions, Speculation, StepCost, StepPlan, Stops, Text, Then, WidthPolicy, Work,
+    SchedulerOptions, Shaping, Speculation, StepCost, StepPlan, Stops, Text, Then, WidthPolicy,
+    Work,
 };
 use std::collections::HashMap;
 
@@ -106,6 +107,7 @@ fn request(id: u64, speculation: Speculation) -> Request {
     Request {
         prompt: (0..PROMPT as u32).map(|i| i + 100 * id as u32).collect(),
         sampling: Sampling::default(),
+        shaping: Shaping::default(),
         stops: Stops::default(),
         limits: Limits { max_tokens: Some(60 + id as usize * 77 % 140), ..Limits::default() },
         speculation,

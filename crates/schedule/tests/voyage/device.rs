@@ -6,8 +6,8 @@
 
 use schedule::{
     Absorb, Bounds, Discipline, Early, FinishReason, Limits, Outcome, PlannedRow, Request,
-    RowOutcome, Sampling, Scheduler, SchedulerOptions, Speculation, StepPlan, Stops, Text, Then,
-    WidthPolicy, Work,
+    RowOutcome, Sampling, Scheduler, SchedulerOptions, Shaping, Speculation, StepPlan, Stops, Text,
+    Then, WidthPolicy, Work,
 };
 use std::collections::HashMap;
 
@@ -84,6 +84,7 @@ pub(crate) fn request(prompt: Vec<u32>, max_tokens: usize) -> Request {
     Request {
         prompt,
         sampling: Sampling::default(),
+        shaping: Shaping::default(),
         stops: Stops::default(),
         limits: Limits { max_tokens: Some(max_tokens), ..Limits::default() },
         speculation: Speculation::Auto,

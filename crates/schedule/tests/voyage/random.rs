@@ -9,7 +9,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use schedule::{
     Bounds, CostCurve, Discipline, FinishReason, Limits, Request, Sampling, SchedulerOptions,
-    Speculation, StepCost, Stops, Tally, WidthPolicy,
+    Shaping, Speculation, StepCost, Stops, Tally, WidthPolicy,
 };
 
 const CONTEXT: usize = 64;
@@ -66,6 +66,7 @@ fn case() -> impl Strategy<Value = Case> {
             let request = Request {
                 prompt,
                 sampling: Sampling { seed, ..Sampling::default() },
+                shaping: Shaping::default(),
                 stops: Stops { ids: stop.into_iter().collect(), strings: vec![] },
                 limits: Limits { max_tokens: Some(max_tokens), ..Limits::default() },
                 speculation,

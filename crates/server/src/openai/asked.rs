@@ -4,7 +4,8 @@ use crate::app::App;
 use crate::error::BadRequest;
 use crate::fields::Fields;
 use crate::http::error::ApiError;
-use engine::{Limits, Request, Sampling, Speculation, Stops, SubmitError};
+use crate::openai::shaping;
+use engine::{Limits, Request, Sampling, Shaping, Speculation, Stops, SubmitError};
 
 /// Most choices of one prompt.
 const MOST_CHOICES: i128 = 128;
@@ -21,7 +22,9 @@ pub(crate) const MOST_ALTERNATIVES: i128 = 20;
 pub(crate) struct Asked {
     /// Of choice 0.
     pub(crate) sampling: Sampling,
+    shaping: Shaping,
     stops: Stops,
+    least: Least,
     speculation: Speculation,
     /// Whether the answer tells how drafting went.
     pub(crate) report: Report,
@@ -49,6 +52,39 @@ pub(crate) struct Length {
     pub(crate) param: &'static str,
 }
 
+/// Tokens that an output has at least, and the path of the field that said so.
+#[derive(Clone, Debug)]
+struct Least {
+    tokens: usize,
+    path: String,
+}
+
+impl Least {
+    /// Under vLLM's name or SGLang's.
+    fn take(fields: &mut Fields) -> Result<Least, BadRequest> {
+        let mut found = Least { tokens: 0, path: fields.path("min_tokens") };
+        for name in ["min_tokens", "min_new_tokens"] {
+            if let Some(tokens) = fields.count(name, 0)? {
+                found = Least { tokens, path: fields.path(name) };
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether `most` tokens are as many.
+    fn check(&self, most: usize) -> Result<(), BadRequest> {
+        let least = self.tokens;
+        if least <= most {
+            return Ok(());
+        }
+        let problem = format!(
+            "is {least}, but {most} tokens can follow at most; ask for fewer, or allow a longer \
+             answer"
+        );
+        Err(BadRequest::new(&*self.path, problem))
+    }
+}
+
 impl Length {
     /// Of the first of `names` that is there.
     pub(crate) fn take(fields: &mut Fields, names: &[&'static str]) -> Result<Length, BadRequest> {
@@ -73,13 +109,15 @@ impl Asked {
         let tokenizer = &app.model.tokenizer;
         let choices = fields.integer("n", 1..=MOST_CHOICES)?.unwrap_or(1) as usize;
         let sampling = sampling(fields, app)?;
+        let shaping = shaping::take(fields, tokenizer.len())?;
+        let least = Least::take(fields)?;
         let mut ids = fields.ids("stop_token_ids", tokenizer.len())?.unwrap_or_default();
         if !fields.boolean("ignore_eos")?.unwrap_or(false) {
             ids.extend_from_slice(tokenizer.end_ids());
         }
         let stops = Stops { ids, strings: stop_strings(fields)? };
         let Drafting { speculation, report } = drafting;
-        Ok(Asked { sampling, stops, speculation, report, choices })
+        Ok(Asked { sampling, shaping, stops, least, speculation, report, choices })
     }
 
     /// The seed of a choice.
@@ -91,7 +129,7 @@ impl Asked {
     /// `p`. It is the request that would have been made for it alone, with its seed.
     ///
     /// # Errors
-    /// A prompt that leaves no room for an answer.
+    /// A prompt that leaves no room for an answer, or none for its least length.
     pub(crate) fn requests(
         &self,
         app: &App,
@@ -105,12 +143,16 @@ impl Asked {
             if prompt.ids.len() >= context {
                 return Err(ApiError::too_long(prompt.param, prompt.ids.len(), context));
             }
+            let room = context - prompt.ids.len();
+            self.least.check(length.tokens.map_or(room, |tokens| tokens.min(room)))?;
             requests.extend((0..self.choices).map(|choice| Request {
                 prompt: prompt.ids.clone(),
                 sampling: Sampling { seed: self.seed(choice), ..self.sampling },
+                shaping: self.shaping.clone(),
                 stops: self.stops.clone(),
                 limits: Limits {
                     max_tokens: length.tokens,
+                    min_tokens: self.least.tokens,
                     timeout: app.config.limits.request_time,
                 },
                 speculation: self.speculation,

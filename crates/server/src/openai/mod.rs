@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod logprobs;
 pub(crate) mod models;
 pub(crate) mod refused;
+mod shaping;
 mod speaker;
 pub(crate) mod usage;
 

@@ -8,5 +8,6 @@ mod clients;
 mod lifecycle;
 mod refusals;
 mod scripted;
+mod shaping;
 mod site;
 mod streams;

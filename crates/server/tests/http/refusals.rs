@@ -54,10 +54,21 @@ fn bad_sampling() -> Vec<(&'static str, Value)> {
         ("stop", json!(5)),
         ("ignore_eos", json!("yes")),
         ("logit_bias", json!({"320": 1})),
+        ("logit_bias", json!({"-1": 1})),
+        ("logit_bias", json!({"sea": 1})),
+        ("logit_bias", json!({"5": 100.5})),
+        ("logit_bias", json!({"5": "1"})),
+        ("logit_bias", json!([5, 1])),
         ("repetition_penalty", json!(0)),
-        ("presence_penalty", json!(0.5)),
-        ("frequency_penalty", json!(-0.5)),
+        ("repetition_penalty", json!(-1)),
+        ("repetition_penalty", json!(1e300)),
+        ("presence_penalty", json!(2.5)),
+        ("presence_penalty", json!("0.5")),
+        ("frequency_penalty", json!(-2.1)),
         ("min_tokens", json!(5)),
+        ("min_tokens", json!(-1)),
+        ("min_tokens", json!(0.5)),
+        ("min_new_tokens", json!(3)),
         ("use_beam_search", json!(true)),
         ("misspelt", json!(1)),
     ]
@@ -403,7 +414,7 @@ fn anything() -> impl Strategy<Value = Value> {
 
 #[test]
 fn no_body_breaks_the_server() {
-    const FIELDS: [&str; 30] = [
+    const FIELDS: [&str; 36] = [
         "model",
         "messages",
         "prompt",
@@ -420,6 +431,12 @@ fn no_body_breaks_the_server() {
         "top_k",
         "min_p",
         "seed",
+        "presence_penalty",
+        "frequency_penalty",
+        "repetition_penalty",
+        "logit_bias",
+        "min_tokens",
+        "min_new_tokens",
         "stop",
         "stop_token_ids",
         "ignore_eos",

@@ -4,7 +4,7 @@ use crate::args::{ModelArgs, WorkloadArgs};
 use crate::failure::Failure;
 use crate::session::load;
 use engine::draft::Drafter;
-use engine::{Engine, EngineOptions, Limits, Pair, Request, Sampling, Speculation, Stops};
+use engine::{Engine, EngineOptions, Limits, Pair, Request, Sampling, Shaping, Speculation, Stops};
 use model::chat::{ChatOptions, Message};
 use serde::Deserialize;
 use std::path::Path;
@@ -56,6 +56,7 @@ impl Workload {
         let request = |(i, prompt): (usize, &Prompt)| Request {
             prompt: prompt.ids.clone(),
             sampling: Sampling { temperature, seed: i as u64, ..Sampling::default() },
+            shaping: Shaping::default(),
             stops: Stops { ids: self.ends.clone(), strings: vec![] },
             limits: Limits { max_tokens: Some(self.max_tokens), ..Limits::default() },
             speculation,

@@ -5,7 +5,7 @@ use super::lengths::{Draws, Lengths};
 use super::trace::{self, Entry, Prompt};
 use crate::commands::bench::workload;
 use crate::failure::Failure;
-use engine::{Limits, Pair, Request, Sampling, Speculation, Stops};
+use engine::{Limits, Pair, Request, Sampling, Shaping, Speculation, Stops};
 use model::tokenizer::Specials;
 use std::path::Path;
 use std::time::Duration;
@@ -49,6 +49,7 @@ impl Item {
         Request {
             prompt: self.prompt.clone(),
             sampling: Sampling { temperature, seed, ..Sampling::default() },
+            shaping: Shaping::default(),
             stops: Stops { ids, strings: Vec::new() },
             limits: Limits { max_tokens: Some(self.max_tokens), ..Limits::default() },
             speculation,
