@@ -6,8 +6,8 @@ pub enum Grammar {
     /// This text.
     Text(String),
     /// A JSON document that is valid by this schema, which is JSON text itself. Properties come in
-    /// the order in which the schema names them. Whitespace between tokens of JSON is free but
-    /// short: see [`Grammar::LONGEST_GAP`].
+    /// the order in which the schema names them. Between tokens of JSON there may be a space or two,
+    /// or a line break and what a line is indented by: see [`Grammar::LONGEST_GAP`].
     Json(String),
     /// What this regular expression matches as a whole, in the syntax of the crate `regex`, without
     /// anchors and look-around.
@@ -32,10 +32,11 @@ pub enum Grammar {
 }
 
 impl Grammar {
-    /// Most characters of whitespace in one place between tokens of JSON: a line break and the
-    /// indentation of a document that is nested deeper than models write. Without a bound a model
-    /// that has lost its way writes whitespace for ever, and that is valid JSON so far.
-    pub const LONGEST_GAP: usize = 24;
+    /// Most characters of whitespace in one place between tokens of JSON: a line break (two
+    /// characters) and the indentation of a document that is nested deeper than models write.
+    /// Without a bound a model that has lost its way writes whitespace for ever, and that is valid
+    /// JSON so far.
+    pub const LONGEST_GAP: usize = 22;
 
     /// Any JSON object.
     pub fn json_object() -> Grammar {
@@ -49,7 +50,6 @@ impl Grammar {
 
     /// A little whitespace, or none.
     pub fn gap() -> Grammar {
-        let some = format!("[ \\n\\r\\t]{{1,{}}}", Grammar::LONGEST_GAP);
-        Grammar::Optional(Box::new(Grammar::Regex(some)))
+        Grammar::Optional(Box::new(Grammar::Regex("[ \\n\\r\\t]{1,8}".into())))
     }
 }

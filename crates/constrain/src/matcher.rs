@@ -33,13 +33,14 @@ impl Matcher {
     /// following it met a bound.
     ///
     /// # Panics
-    /// When `allowed` has fewer words than the vocabulary.
+    /// When `allowed` has no word for an id that ends a text.
     pub fn allow(&mut self, allowed: &mut [u32]) -> End {
         if self.inner.is_stopped() {
             return self.stopped();
         }
         let Ok(mask) = self.inner.compute_mask() else { return self.stopped() };
-        allowed[..mask.as_slice().len()].copy_from_slice(mask.as_slice());
+        // Its masks have a word for one id more than there are.
+        allowed.iter_mut().zip(mask.as_slice()).for_each(|(word, &mask)| *word = mask);
         for &end in self.compiled.ends.iter() {
             allowed[end as usize / 32] &= !(1 << (end % 32));
         }

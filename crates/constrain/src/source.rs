@@ -107,6 +107,11 @@ impl Writer {
             Grammar::Lark(lark) => {
                 self.take(lark.len())?;
                 shallow(lark)?;
+                if is_ebnf(lark) {
+                    let problem = "has rules with `::=`; write them in Lark's syntax, `name: …`, the \
+                                   first one called `start`";
+                    return Err(GrammarError::new(problem));
+                }
                 GrammarWithLexer::from_lark(lark.clone())
             }
             other => panic!("expected JSON or Lark, not {other:?}"),
@@ -147,9 +152,18 @@ fn schema_of(text: &str) -> Result<Value, GrammarError> {
         }
         _ => return Err(GrammarError::new("is not a JSON schema, which is an object")),
     };
-    let gap = format!("[\\x20\\x0A\\x0D\\x09]{{1,{}}}", Grammar::LONGEST_GAP);
+    let gap = format!("\\x20{{1,2}}|\\x0D?\\x0A[\\x20\\x09]{{0,{}}}", Grammar::LONGEST_GAP - 2);
     schema.insert("x-guidance".into(), json!({ "whitespace_pattern": gap }));
     Ok(Value::Object(schema))
+}
+
+/// Whether a grammar is written as clients of other engines write theirs, which no Lark text is.
+fn is_ebnf(text: &str) -> bool {
+    let names = |name: &str| {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        !name.is_empty() && name.bytes().all(fits)
+    };
+    text.lines().any(|line| line.split_once("::=").is_some_and(|(name, _)| names(name.trim())))
 }
 
 /// Refuses texts whose brackets nest deeper than [`DEEPEST`]. Those in literals are counted too.

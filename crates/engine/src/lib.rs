@@ -14,6 +14,7 @@ mod collect;
 mod counters;
 pub mod draft;
 mod forward;
+mod guide;
 mod measure;
 mod memory;
 mod open;
@@ -31,8 +32,8 @@ pub use memory::{EngineOptions, KvPages};
 pub use output::{Finished, Segment, Stats, TokenOut, Update};
 pub use pair::{Pair, PairOptions};
 pub use schedule::{
-    CostCurve, Discipline, FinishReason, Limits, Reject, Request, RequestError, Sampling, Shaping,
-    Speculation, StepCost, Stops, Tally, WidthPolicy,
+    Constrained, Constraint, CostCurve, Discipline, End, FinishReason, Limits, Matcher, Reject,
+    Request, RequestError, Sampling, Shaping, Speculation, StepCost, Stops, Tally, WidthPolicy,
 };
 pub use service::{Event, Handle, Service, Stream, SubmitError, Ticket};
 pub use target::{Target, Vocabulary};
@@ -197,7 +198,7 @@ impl<D: HostDevice> Engine<D> {
             pages_each: pages.min(context.div_ceil(page_size)),
             width: block,
         };
-        let forward = Forward::new(target, drafter, page_size, device.clock().clone());
+        let forward = Forward::new(target, drafter, page_size, vocabulary.size(), device.clock());
         Engine {
             scheduler,
             pipeline: Pipeline::new(device, forward, &sizes, options.fence),

@@ -111,6 +111,7 @@ impl Server<'_> {
             speculation: Speculation::Auto,
             priority: 0,
             logprobs: None,
+            constraint: None,
         }
     }
 
@@ -127,7 +128,12 @@ impl Server<'_> {
                 // Some requests are easier to draft for than others.
                 let chance = [0.9, 0.7, 0.4][id as usize % 3];
                 let accepted = (1..*width).take_while(|_| self.dice.roll() < chance).count();
-                RowOutcome { tokens: vec![7; accepted + 1], accepted, drafted: width - 1 }
+                RowOutcome {
+                    tokens: vec![7; accepted + 1],
+                    accepted,
+                    drafted: width - 1,
+                    end: None,
+                }
             }
             Work::Chunk { then: Then::Choose, .. } => {
                 RowOutcome { tokens: vec![7], ..RowOutcome::default() }

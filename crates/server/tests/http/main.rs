@@ -5,6 +5,7 @@
 mod answers;
 mod client;
 mod clients;
+mod formats;
 mod lifecycle;
 mod refusals;
 mod scripted;
