@@ -48,14 +48,9 @@ impl Shaper {
         Shape { penalties, additions, allowed: None }
     }
 
-    /// Whether a choice depends on which tokens came before.
-    pub fn penalizes(&self) -> bool {
-        self.told.shaping.penalizes()
-    }
-
     /// Takes in what was chosen.
     fn push(&mut self, tokens: &[u32]) {
-        if self.penalizes() {
+        if self.told.shaping.penalizes() {
             tokens.iter().for_each(|&token| self.counts.push(token));
         }
     }

@@ -417,7 +417,7 @@ mod tests {
             ("generate x --repetition-penalty 0", ["--repetition-penalty", "above 0"]),
             ("generate x --logit-bias 5", ["--logit-bias", "42=-5"]),
             ("generate x --logit-bias 5=101", ["--logit-bias", "from -100"]),
-            ("generate x --logit-bias -1=1", ["--logit-bias", "a value"]),
+            ("generate x --logit-bias -1=1", ["--logit-bias", "42=-5"]),
             ("generate x --min-tokens -1", ["--min-tokens", "invalid digit"]),
             ("generate x --top-k -3", ["--top-k", "is not in 0.."]),
             ("generate x --seed -1", ["--seed", "invalid digit"]),

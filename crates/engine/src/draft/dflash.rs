@@ -4,14 +4,13 @@
 //! and absorbed in batches. Nothing but a draft pass reads the drafter's KV: until one comes, or a
 //! batch is full, they wait.
 
-use super::{DraftRow, Drafter, Shaper};
+use super::{DraftRow, Drafter};
 use device::Cpu;
 use kernels::choose::{Draw, Shape, choose};
 use kernels::kv_store::KvPool;
 use model::decoder::Decoder;
 use model::dflash::{Dflash, DraftWorkspace};
 use model::pass::Pass;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Tokens that are absorbed together at the latest: enough rows for products at their full speed,
@@ -69,24 +68,10 @@ impl DflashDrafter {
     }
 }
 
-impl DflashDrafter {
-    /// Chooses the drafts `own` of a row whose penalties depend on the drafts before them, which
-    /// were not known when all were chosen at once: one after another.
-    fn choose_again(&mut self, draws: &[Draw], own: Range<usize>, row: &DraftRow<'_>) {
-        let vocab = self.target.config().vocab;
-        for i in own.start + 1..own.end {
-            let logits = &self.logits[i * vocab..(i + 1) * vocab];
-            let (before, rest) = self.chosen.split_at_mut(i);
-            let shape = shape(row, draws[i].position, &before[own.start..]);
-            let one = std::slice::from_mut(&mut rest[0]);
-            choose(&self.cpu, logits, vocab, self.allowed, &draws[i..=i], &[shape], one);
-        }
-    }
-}
-
-/// What is done to the logits of the draft for `position`, when `after` are the drafts before it.
-fn shape<'a>(row: &DraftRow<'a>, position: u32, after: &'a [u32]) -> Shape<'a> {
-    row.shaper.map_or_else(Shape::default, |own| own.shape(position as usize, after))
+/// What is done to the logits of the draft for `position`. Penalties do not count the drafts before
+/// it, which are chosen at the same time.
+fn shape<'a>(row: &DraftRow<'a>, position: u32) -> Shape<'a> {
+    row.shaper.map_or_else(Shape::default, |own| own.shape(position as usize, &[]))
 }
 
 /// The drafter was made for `context` positions; a row whose block would reach past them stops
@@ -122,7 +107,7 @@ impl Drafter for DflashDrafter {
                 draws.push(Draw { position, ..row.draw });
                 // What may follow a draft is known once it is one.
                 let allowed = row.allowed.filter(|_| j == 1);
-                shapes.push(Shape { allowed, ..shape(row, position, &[]) });
+                shapes.push(Shape { allowed, ..shape(row, position) });
             }
         }
         if wanted.is_empty() {
@@ -133,14 +118,9 @@ impl Drafter for DflashDrafter {
         self.chosen.resize(wanted.len(), 0);
         let vocab = target.config().vocab;
         choose(cpu, &self.logits, vocab, self.allowed, &draws, &shapes, &mut self.chosen);
-        let mut first = 0;
+        let mut chosen = self.chosen.iter();
         for (row, out) in rows.iter().zip(out).filter(|(row, _)| in_reach(row, block, context)) {
-            let own = first..first + row.width - 1;
-            first = own.end;
-            if row.shaper.is_some_and(Shaper::penalizes) {
-                self.choose_again(&draws, own.clone(), row);
-            }
-            out.extend_from_slice(&self.chosen[own]);
+            out.extend(chosen.by_ref().take(row.width - 1));
         }
     }
 

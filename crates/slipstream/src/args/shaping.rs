@@ -19,7 +19,7 @@ pub(crate) struct ShapingArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = repetition, allow_negative_numbers = true)]
     repetition_penalty: f32,
     /// Add N, from -100 to 100, to the logit of token ID; may be given several times
-    #[arg(long, value_name = "ID=N", value_parser = bias)]
+    #[arg(long, value_name = "ID=N", value_parser = bias, allow_hyphen_values = true)]
     logit_bias: Vec<(u32, f32)>,
 }
 

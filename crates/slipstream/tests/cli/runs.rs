@@ -103,12 +103,27 @@ fn drafted_and_plain_give_the_same_ids_and_text() {
         vec!["--seed", "10"],
         vec!["--temperature", "0.7", "--seed", "11"],
         vec!["--temperature", "1", "--top-p", "0.9", "--top-k", "40", "--seed", "12"],
+        vec![
+            "--frequency-penalty",
+            "0.5",
+            "--repetition-penalty",
+            "1.1",
+            "--logit-bias",
+            "2=9",
+            "--min-tokens",
+            "30",
+            "--seed",
+            "13",
+        ],
     ] {
         let mut base = vec!["generate", "--chat", CODE, "--json", "--max-tokens", "48"];
         base.extend(&options);
         let with = |more: &[&'static str]| one(&[&base[..], more].concat());
         let plain = with(&["--plain"]);
         assert_eq!(plain["drafted"], 0);
+        if options.contains(&"--min-tokens") {
+            assert!(plain["ids"].as_array().expect("ids").len() >= 30, "{plain}");
+        }
         for width in ["2", "4", "8", "16"] {
             let drafted = with(&["--width", width]);
             assert!(drafted["drafted"].as_u64() > Some(0));
