@@ -3,7 +3,7 @@
 
 use crate::{engine, pair, request, same_with_drafts};
 use constrain::Grammar;
-use engine::{FinishReason, Request, Sampling, Stops};
+use engine::{FinishReason, Limits, Request, Sampling, Stops};
 use server::Grammars;
 
 /// Whether a text is what its grammar says, by plain code.
@@ -57,7 +57,8 @@ fn every_form_is_kept_to_and_its_neighbours_notice_nothing() {
             let one = request(&pair, "Answer in short.", Some(compiled), seed as u64);
             let sampling = Sampling { temperature, ..one.sampling };
             // Without an end of text among its stops, a text ends where it is whole.
-            let endless = Request { sampling, stops: Stops::default(), ..one };
+            let limits = Limits { max_tokens: Some(64), ..one.limits };
+            let endless = Request { sampling, limits, stops: Stops::default(), ..one };
             let sampling = endless.sampling;
             let stops = Stops { ids: pair.tokenizer.end_ids().to_vec(), strings: vec![] };
             requests.push(Request { sampling, stops, ..endless.clone() });
@@ -80,6 +81,7 @@ fn every_form_is_kept_to_and_its_neighbours_notice_nothing() {
         }
     }
     let whole = outputs.iter().filter(|output| output.reason == FinishReason::Stop).count();
-    assert!(whole > 16, "{whole} of {} came to their end", outputs.len());
+    // All but the two that may say anything and the four whose thoughts may go on.
+    assert!(whole >= 16, "{whole} of {} came to their end", outputs.len());
     assert!(engine.counters().times.masks > std::time::Duration::ZERO, "masks are counted");
 }
