@@ -7,7 +7,7 @@ mod schemas;
 use device::Cpu;
 use engine::{
     Constrained, Engine, EngineOptions, Limits, Output, Pair, PairOptions, Request, Sampling,
-    Shaping, Speculation, Stops,
+    Shaping, Speculation, Stops, WidthPolicy,
 };
 use model::chat::{ChatOptions, Message};
 
@@ -22,9 +22,13 @@ pub(crate) fn pair() -> Pair {
         .expect("the pair loads")
 }
 
-/// An engine for many short requests.
+/// An engine for many short requests, which drafts whether or not that pays.
 pub(crate) fn engine(pair: Pair) -> Engine {
-    Engine::new(pair, EngineOptions { max_running: 32, width: 4, ..EngineOptions::default() })
+    let widths = WidthPolicy::Fixed;
+    Engine::new(
+        pair,
+        EngineOptions { max_running: 32, width: 4, widths, ..EngineOptions::default() },
+    )
 }
 
 /// A question whose answer must be of `constraint`. Its seed says which one it is.
