@@ -46,6 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         speculation: Speculation::Auto,
         priority: 0,
         logprobs: None,
+        constraint: None,
     };
     let france = service.handle().stream(request("The capital of France is"))?;
     let sum = service.handle().stream(request("Two plus two is"))?;

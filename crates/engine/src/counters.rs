@@ -28,6 +28,8 @@ pub struct Counters {
 pub struct StepTimes {
     /// Draft pass.
     pub draft: Duration,
+    /// Following constrained texts: which tokens each row of theirs may choose.
+    pub masks: Duration,
     /// Verify pass and choice.
     pub verify: Duration,
     /// Absorbing committed tokens, whether in the step that committed them or later.
@@ -37,6 +39,7 @@ pub struct StepTimes {
 impl AddAssign for StepTimes {
     fn add_assign(&mut self, other: StepTimes) {
         self.draft += other.draft;
+        self.masks += other.masks;
         self.verify += other.verify;
         self.absorb += other.absorb;
     }
@@ -56,6 +59,7 @@ impl Sub for Counters {
             committing: self.committing - earlier.committing,
             times: StepTimes {
                 draft: self.times.draft - earlier.times.draft,
+                masks: self.times.masks - earlier.times.masks,
                 verify: self.times.verify - earlier.times.verify,
                 absorb: self.times.absorb - earlier.times.absorb,
             },

@@ -3,13 +3,14 @@
 
 use crate::counters::StepTimes;
 use crate::draft::{DraftRow, Drafter};
+use crate::guide::{Followed, Guide, Guides, Mask};
 use crate::shaper::Shapers;
 use crate::target::Target;
 use device::Clock;
 use kernels::accept::accept;
 use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::{Pass, slot};
-use schedule::{Absorb, PlannedRow, RowOutcome, Then, Work};
+use schedule::{Absorb, PlannedRow, RowEnd, RowOutcome, Then, Work};
 
 /// What the forward lane owns alone.
 pub(crate) struct Forward {
@@ -18,6 +19,7 @@ pub(crate) struct Forward {
     page_size: usize,
     clock: Clock,
     shapers: Shapers,
+    guides: Guides,
     pass: Pass,
     /// An [`Entry`] a planned row of the last step.
     results: Vec<u32>,
@@ -44,30 +46,40 @@ pub(crate) struct Aside {
     pub(crate) times: StepTimes,
 }
 
-/// A planned row's results as words: count, accepted, drafted, then the tokens.
+/// A planned row's results as words: count, accepted, drafted, end, then the tokens.
 pub(crate) struct Entry;
 
 impl Entry {
     /// Elements of an entry for blocks of up to `width` tokens.
     pub(crate) const fn stride(width: usize) -> usize {
-        3 + width
+        4 + width
     }
 
     fn write(words: &mut [u32], outcome: &RowOutcome) {
         let tokens = &outcome.tokens;
-        words[..3].copy_from_slice(&[
+        words[..4].copy_from_slice(&[
             tokens.len() as u32,
             outcome.accepted as u32,
             outcome.drafted as u32,
+            outcome.end.map_or(0, |end| match end {
+                RowEnd::Complete => 1,
+                RowEnd::Stuck => 2,
+            }),
         ]);
-        words[3..3 + tokens.len()].copy_from_slice(tokens);
+        words[4..4 + tokens.len()].copy_from_slice(tokens);
     }
 
     pub(crate) fn read(words: &[u32]) -> RowOutcome {
         RowOutcome {
-            tokens: words[3..3 + words[0] as usize].to_vec(),
+            tokens: words[4..4 + words[0] as usize].to_vec(),
             accepted: words[1] as usize,
             drafted: words[2] as usize,
+            end: match words[3] {
+                0 => None,
+                1 => Some(RowEnd::Complete),
+                2 => Some(RowEnd::Stuck),
+                other => panic!("expected an end of 0, 1 or 2, not {other}"),
+            },
         }
     }
 }
@@ -82,8 +94,12 @@ struct Block<'j> {
     /// Tokens of the request before them.
     context: usize,
     drafts: Vec<u32>,
+    /// How many were looked at: those, and one that its mask refused.
+    looked_at: usize,
     /// How many rows, the last ones, choose a token.
     choosing: usize,
+    /// What each of them may choose; none when they may choose anything.
+    masks: Vec<Mask>,
 }
 
 impl Forward {
@@ -91,20 +107,28 @@ impl Forward {
         target: Box<dyn Target>,
         drafter: Box<dyn Drafter>,
         page_size: usize,
-        clock: Clock,
+        vocab: usize,
+        clock: &Clock,
     ) -> Forward {
-        let (shapers, pass, results) = (Shapers::default(), Pass::default(), Vec::new());
-        Forward { target, drafter, page_size, clock, shapers, pass, results }
+        let (shapers, guides) = (Shapers::default(), Guides::new(vocab));
+        let (pass, results, clock) = (Pass::default(), Vec::new(), clock.clone());
+        Forward { target, drafter, page_size, clock, shapers, guides, pass, results }
     }
 
     /// Runs the step `planned`.
     pub(crate) fn run(&mut self, planned: &[PlannedRow], mut memory: StepMemory<'_>) -> Aside {
         let mut times = StepTimes::default();
         self.shapers.begin(planned);
-        let drafts = self.draft(planned, &memory, &mut times);
+        let start = self.clock.now();
+        self.guides.begin(planned);
+        times.masks = self.clock.now() - start;
+        let mut drafts = self.draft(planned, &memory, &mut times);
         let drafted = self.clock.now();
+        let followed = self.guides.follow(planned, &mut drafts);
+        let masked = self.clock.now();
+        times.masks += masked - drafted;
 
-        let blocks = self.build(planned, drafts, &memory);
+        let blocks = self.build(planned, drafts.into_iter().zip(followed), &memory);
         if self.pass.rows() > 0 {
             let absorbing = planned.iter().any(|row| row.absorb == Absorb::Keep);
             let taps = if absorbing { self.drafter.taps() } else { &[] };
@@ -112,14 +136,20 @@ impl Forward {
             self.clock.work("verify", self.pass.rows());
         }
         let chosen = self.choose(&blocks);
-        let (outcomes, logprobs) = self.accept(&blocks, &chosen);
+        let (mut outcomes, logprobs) = self.accept(&blocks, &chosen);
+        let accepted = self.clock.now();
+        for (block, outcome) in blocks.iter().zip(&mut outcomes) {
+            outcome.end = self.guides.push(block.row.row, &outcome.tokens);
+        }
+        let pushed = self.clock.now();
         self.results.resize(blocks.len() * memory.stride, 0);
         publish(&blocks, &outcomes, &mut memory, &mut self.results);
         for (block, outcome) in blocks.iter().zip(&outcomes) {
             self.shapers.push(block.row.row, &outcome.tokens);
         }
         let verified = self.clock.now();
-        times.verify = verified - drafted;
+        times.masks += pushed - accepted;
+        times.verify = (accepted - masked) + (verified - pushed);
 
         self.absorb(&blocks, &outcomes);
         times.absorb += self.clock.now() - verified;
@@ -145,13 +175,15 @@ impl Forward {
             let Work::Block { width } = row.work else { continue };
             let len = memory.lengths[row.row.index] as usize;
             let width = width.min(row.limit - 1 - len);
-            if width > 1 {
+            let guide = self.guides.of(row.row);
+            if width > 1 && guide.is_none_or(|guide| guide.end().is_none()) {
                 places.push(i);
                 let anchor = memory.anchors[row.row.index];
                 let draw = draw(row, len + 1);
-                let shaper = self.shapers.of(row.row);
-                let request = row.id;
-                wanting.push(DraftRow { request, anchor, len, width, pages, draw, shaper });
+                let (request, shaper) = (row.id, self.shapers.of(row.row));
+                let allowed = guide.and_then(Guide::next);
+                let own = DraftRow { request, anchor, len, width, pages, draw, shaper, allowed };
+                wanting.push(own);
             }
         }
         if wanting.is_empty() {
@@ -175,12 +207,13 @@ impl Forward {
     fn build<'j>(
         &mut self,
         planned: &'j [PlannedRow],
-        drafts: Vec<Vec<u32>>,
+        drafts: impl Iterator<Item = (Vec<u32>, Followed)>,
         memory: &StepMemory<'j>,
     ) -> Vec<Block<'j>> {
         self.pass.clear();
         let mut blocks = Vec::with_capacity(planned.len());
-        for ((row, pages), drafts) in with_pages(planned, memory.pages).zip(drafts) {
+        for ((row, pages), (drafts, followed)) in with_pages(planned, memory.pages).zip(drafts) {
+            let ended = self.guides.of(row.row).is_some_and(|guide| guide.end().is_some());
             let first = self.pass.rows();
             let len = memory.lengths[row.row.index] as usize;
             let mut push = |tokens: &[u32], context| {
@@ -189,10 +222,11 @@ impl Forward {
             let (context, choosing) = match &row.work {
                 Work::Chunk { tokens, start, then } => {
                     push(tokens, *start);
-                    (*start, usize::from(*then == Then::Choose))
+                    (*start, usize::from(*then == Then::Choose && !ended))
                 }
-                // The sequence is full: an earlier step filled it after this one was planned.
-                Work::Block { .. } if len + 1 >= row.limit => (len, 0),
+                // The sequence is full, or its text came to its end: in an earlier step, after this
+                // one was planned.
+                Work::Block { .. } if len + 1 >= row.limit || ended => (len, 0),
                 Work::Block { .. } => {
                     let anchor = memory.anchors[row.row.index];
                     let tokens: Vec<u32> =
@@ -202,7 +236,18 @@ impl Forward {
                 }
             };
             let len = self.pass.rows() - first;
-            blocks.push(Block { row, pages, first, len, context, drafts, choosing });
+            let Followed { masks, looked_at } = followed;
+            blocks.push(Block {
+                row,
+                pages,
+                first,
+                len,
+                context,
+                drafts,
+                looked_at,
+                choosing,
+                masks,
+            });
         }
         blocks
     }
@@ -218,7 +263,9 @@ impl Forward {
                 draws.push(draw(block.row, position));
                 // A row of a block sees the drafts before it as chosen.
                 let after = &block.drafts[..before];
-                shapes.push(shaper.map_or_else(Shape::default, |own| own.shape(position, after)));
+                let own = shaper.map_or_else(Shape::default, |own| own.shape(position, after));
+                let allowed = block.masks.get(before).map(Vec::as_slice);
+                shapes.push(Shape { allowed, ..own });
             }
         }
         let mut chosen = vec![0; rows.len()];
@@ -247,7 +294,7 @@ impl Forward {
                 tokens.iter().enumerate().map(look).collect()
             });
             at += block.choosing;
-            (RowOutcome { tokens, accepted, drafted: block.drafts.len() }, logprobs)
+            (RowOutcome { tokens, accepted, drafted: block.looked_at, end: None }, logprobs)
         };
         blocks.iter().map(one).unzip()
     }

@@ -14,6 +14,7 @@ mod collect;
 mod counters;
 pub mod draft;
 mod forward;
+mod guide;
 mod measure;
 mod memory;
 mod open;
@@ -33,8 +34,9 @@ pub use output::{Finished, Segment, Stats, TokenOut, Update};
 pub use pair::{Pair, PairOptions};
 pub use recent::{RECENT_STEPS, Span, StepRecord};
 pub use schedule::{
-    CostCurve, Discipline, FinishReason, Limits, MOST_BIASES, Reject, Request, RequestError,
-    Sampling, Shaping, Speculation, StepCost, Stops, Tally, WidthPolicy,
+    Constrained, Constraint, CostCurve, Discipline, End, FinishReason, Limits, MOST_BIASES,
+    Matcher, Reject, Request, RequestError, Sampling, Shaping, Speculation, StepCost, Stops, Tally,
+    WidthPolicy,
 };
 pub use service::{Event, Handle, Service, Stream, SubmitError, Ticket};
 pub use target::{Target, Vocabulary};
@@ -201,7 +203,7 @@ impl<D: HostDevice> Engine<D> {
             pages_each: pages.min(context.div_ceil(page_size)),
             width: block,
         };
-        let forward = Forward::new(target, drafter, page_size, device.clock().clone());
+        let forward = Forward::new(target, drafter, page_size, vocabulary.size(), device.clock());
         Engine {
             scheduler,
             pipeline: Pipeline::new(device, forward, &sizes, options.fence),

@@ -112,6 +112,7 @@ impl Probe<'_> {
             pages: &self.pages[..1],
             draw: draw(2),
             shaper: None,
+            allowed: None,
         };
         self.drafter.propose(&[row], &mut [Vec::new()]);
     }

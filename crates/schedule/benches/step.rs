@@ -88,7 +88,12 @@ impl Device {
                 let chance = [0.9, 0.7, 0.4][row.id as usize % 3];
                 let accepted = (1..width).take_while(|_| self.dice.roll() < chance).count();
                 *len += accepted + 1;
-                RowOutcome { tokens: vec![7; accepted + 1], accepted, drafted: width - 1 }
+                RowOutcome {
+                    tokens: vec![7; accepted + 1],
+                    accepted,
+                    drafted: width - 1,
+                    end: None,
+                }
             }
         }
     }
@@ -144,6 +149,7 @@ impl Server<'_> {
             speculation: Speculation::Auto,
             priority: 0,
             logprobs: None,
+            constraint: None,
         }
     }
 

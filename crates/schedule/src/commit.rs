@@ -1,6 +1,7 @@
 //! The one commit function. Every token that a landed step accepted passes through
 //! [`Commit::offer`] before any counter, text or statistic changes.
 
+use crate::constraint::RowEnd;
 use crate::request::{Early, FinishReason, Stops};
 use crate::text::{Origin, Text};
 use std::ops::{Range, RangeInclusive};
@@ -44,11 +45,14 @@ impl Commit {
     }
 
     /// Decides over `offered`, token by token, stop before length. A stop id is not kept; a token
-    /// that completes a stop string is, its text from the match on is not. `piece` gives the
-    /// bytes a token adds to the text; what is final of them goes to `text`.
+    /// that completes a stop string is, its text from the match on is not. `end` says that no token
+    /// can follow the last one: a text that is whole there has come to its end, whether or not its
+    /// length has too. `piece` gives the bytes a token adds to the text; what is final of them goes
+    /// to `text`.
     pub fn offer<'p>(
         &mut self,
         offered: impl IntoIterator<Item = (u32, Origin)>,
+        end: Option<RowEnd>,
         piece: impl Fn(u32) -> &'p [u8],
         text: &mut Text,
     ) -> Committed {
@@ -56,7 +60,8 @@ impl Commit {
         let mut text = text.begin();
         text.append(&mut self.held);
         let mut searched = text.bytes().len();
-        for (token, origin) in offered {
+        let mut offered = offered.into_iter();
+        for (token, origin) in offered.by_ref() {
             out.taken += 1;
             if self.stops.ids.contains(&token) {
                 out.finish = Some(FinishReason::Stop);
@@ -78,6 +83,12 @@ impl Commit {
                 break;
             }
         }
+        let end = end.filter(|_| offered.next().is_none());
+        out.finish = match (end, out.finish) {
+            (Some(RowEnd::Complete), None | Some(FinishReason::Length)) => Some(FinishReason::Stop),
+            (Some(RowEnd::Stuck), None) => Some(FinishReason::Stuck),
+            (_, finish) => finish,
+        };
         if out.finish.is_none() {
             let decided = text.bytes().len() - self.undecided(text.bytes());
             text.split_off(decided, &mut self.held);
@@ -137,7 +148,7 @@ mod tests {
         piece: impl Fn(u32) -> &'p [u8],
     ) -> (Committed, String) {
         let mut text = Text::default();
-        let out = commit.offer(drafts(ids), piece, &mut text);
+        let out = commit.offer(drafts(ids), None, piece, &mut text);
         (out.clone(), string(&text, out))
     }
 
@@ -253,12 +264,35 @@ mod tests {
         assert_eq!((text.as_str(), out.finish), ("xy", Some(FinishReason::Cancelled)));
     }
 
+    /// A constraint's end counts where its tokens do: not after a stop, and not past the cap.
+    #[test]
+    fn a_text_that_can_only_end_has_ended() {
+        for (stop, cap, end, kept, finish) in [
+            (99, 9, RowEnd::Complete, 3, FinishReason::Stop),
+            (99, 9, RowEnd::Stuck, 3, FinishReason::Stuck),
+            (99, 3, RowEnd::Complete, 3, FinishReason::Stop),
+            (99, 3, RowEnd::Stuck, 3, FinishReason::Length),
+            (99, 2, RowEnd::Complete, 2, FinishReason::Length),
+            (8, 9, RowEnd::Stuck, 1, FinishReason::Stop),
+        ] {
+            let (mut commit, mut text) = (Commit::new(stop_ids(&[stop]), 0..=cap), Text::default());
+            let out = commit.offer(drafts(&[7, 8, 9]), Some(end), |_| b"x", &mut text);
+            assert_eq!((out.kept, out.finish), (kept, Some(finish)), "{stop} {cap} {end:?}");
+        }
+        let mut commit = Commit::new(stop_strings(&["xyz"]), 0..=9);
+        assert_eq!(offer(&mut commit, &[1], |_| b"wx").1, "w");
+        let mut text = Text::default();
+        let out = commit.offer([], Some(RowEnd::Complete), |_| b"", &mut text);
+        assert_eq!((out.kept, out.finish), (0, Some(FinishReason::Stop)));
+        assert_eq!(string(&text, out), "x", "what was held back is text after all");
+    }
+
     #[test]
     fn text_keeps_the_origin_of_its_tokens() {
         let mut commit = Commit::new(Stops::default(), 0..=9);
         let offered = [(1, Origin::Draft), (2, Origin::Draft), (3, Origin::Target)];
         let mut text = Text::default();
-        let out = commit.offer(offered, |id| if id == 3 { b"t" } else { b"d" }, &mut text);
+        let out = commit.offer(offered, None, |id| if id == 3 { b"t" } else { b"d" }, &mut text);
         let runs: Vec<_> = text.runs(out.text).collect();
         assert_eq!(runs, [(Origin::Draft, b"dd".as_slice()), (Origin::Target, b"t")]);
     }

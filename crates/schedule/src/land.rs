@@ -93,7 +93,7 @@ fn commit<'p>(
     let origin = |i| if i < outcome.accepted { Origin::Draft } else { Origin::Target };
     let offered = outcome.tokens.iter().enumerate().map(|(i, &token)| (token, origin(i)));
     let sequence = &mut running.sequence;
-    let committed = sequence.commit.offer(offered, piece, text);
+    let committed = sequence.commit.offer(offered, outcome.end, piece, text);
     sequence.tokens.extend_from_slice(&outcome.tokens[..committed.kept]);
     committed
 }

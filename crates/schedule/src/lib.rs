@@ -5,6 +5,7 @@
 //! keeps it while it is in flight, and [`Scheduler::land`] consumes it with what came back.
 
 mod commit;
+mod constraint;
 mod cost;
 mod crew;
 mod discipline;
@@ -20,6 +21,7 @@ mod text;
 mod width;
 
 pub use commit::{Commit, Committed};
+pub use constraint::{Constrained, ConstrainedRequest, Constraint, End, Matcher, RowEnd};
 pub use cost::{CostCurve, StepCost};
 pub use discipline::Discipline;
 pub use land::Outcome;

@@ -1,5 +1,6 @@
 //! A step on paper: which requests compute which tokens, and where.
 
+use crate::constraint::{ConstrainedRequest, RowEnd};
 use crate::request::Sampling;
 use crate::shaping::ShapedRequest;
 use cache::{Lease, Row};
@@ -40,6 +41,9 @@ pub struct PlannedRow {
     pub shaped: Option<Arc<ShapedRequest>>,
     /// How many likely tokens to report log-probabilities of, when any.
     pub logprobs: Option<usize>,
+    /// With a chunk that ends the known tokens of a request whose text is constrained: how. It holds
+    /// for all later rows of the request.
+    pub constrained: Option<Arc<ConstrainedRequest>>,
 }
 
 /// What a row computes.
@@ -130,8 +134,11 @@ pub struct RowOutcome {
     pub tokens: Vec<u32>,
     /// How many of them, from the first, were drafts.
     pub accepted: usize,
-    /// Drafts that were verified; the drafter may propose fewer than the plan has room for.
+    /// Drafts that were verified, and one that the constraint refused; the drafter may propose fewer
+    /// than the plan has room for.
     pub drafted: usize,
+    /// Set when no token can follow these, by the request's constraint.
+    pub end: Option<RowEnd>,
 }
 
 /// What a request that ended leaves behind.

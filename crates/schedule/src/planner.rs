@@ -267,6 +267,7 @@ mod tests {
             speculation: Speculation::Auto,
             priority: 0,
             logprobs: None,
+            constraint: None,
         }
     }
 
@@ -294,7 +295,12 @@ mod tests {
             let outcome = |work: &Work| match work {
                 Work::Block { width } => {
                     let accepted = width / 3;
-                    RowOutcome { tokens: vec![9; accepted + 1], accepted, drafted: width - 1 }
+                    RowOutcome {
+                        tokens: vec![9; accepted + 1],
+                        accepted,
+                        drafted: width - 1,
+                        end: None,
+                    }
                 }
                 Work::Chunk { then: crate::Then::Choose, .. } => {
                     RowOutcome { tokens: vec![9], ..RowOutcome::default() }

@@ -1,5 +1,6 @@
 //! A request as the scheduler sees it, and the checks it must pass before it is accepted.
 
+use crate::constraint::Constrained;
 use crate::shaping::Shaping;
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ pub struct Request {
     /// Log-probabilities to report: `None` for none, `Some(n)` for the chosen token's and the
     /// `n` most likely.
     pub logprobs: Option<usize>,
+    /// What its text must be; `None` for anything.
+    pub constraint: Option<Constrained>,
 }
 
 /// How tokens are drawn.
@@ -85,7 +88,7 @@ pub enum Speculation {
 /// Why a generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishReason {
-    /// A stop id or a stop string.
+    /// A stop id or a stop string, or a constrained text that is whole.
     Stop,
     /// The length cap or the end of the context.
     Length,
@@ -93,6 +96,8 @@ pub enum FinishReason {
     Cancelled,
     /// Its time was up.
     TimedOut,
+    /// Its constraint left no way on.
+    Stuck,
 }
 
 /// Why a generation ends before its tokens say so.
@@ -114,13 +119,14 @@ impl From<Early> for FinishReason {
 }
 
 impl FinishReason {
-    /// `stop`, `length`, `cancelled` or `timeout`.
+    /// `stop`, `length`, `cancelled`, `timeout` or `stuck`.
     pub fn name(self) -> &'static str {
         match self {
             FinishReason::Stop => "stop",
             FinishReason::Length => "length",
             FinishReason::Cancelled => "cancelled",
             FinishReason::TimedOut => "timeout",
+            FinishReason::Stuck => "stuck",
         }
     }
 }
@@ -291,6 +297,7 @@ mod tests {
             speculation: Speculation::Auto,
             priority: 0,
             logprobs: None,
+            constraint: None,
         }
     }
 

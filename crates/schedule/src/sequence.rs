@@ -1,6 +1,7 @@
 //! A request's tokens and how far they are: waiting ([`Sequence`]) and running ([`Running`]).
 
 use crate::commit::Commit;
+use crate::constraint::ConstrainedRequest;
 use crate::discipline::Discipline;
 use crate::plan::{Absorb, Departed, PlannedRow, TableWrites, Then, Work};
 use crate::request::{Bounds, Request, Speculation};
@@ -102,6 +103,13 @@ impl Sequence {
             tokens: self.tokens.clone(),
             prompt: self.prompt,
         })
+    }
+
+    /// What the device must know to follow its text; `None` when that may be anything.
+    fn constrained(&self) -> Option<ConstrainedRequest> {
+        let constraint = self.request.constraint.clone()?;
+        let stops = self.request.stops.ids.clone();
+        Some(ConstrainedRequest { constraint, stops, output: self.tokens[self.prompt..].to_vec() })
     }
 
     /// Remembers how much of the prompt its first admission found cached.
@@ -246,9 +254,12 @@ impl Running {
             table.push(self.row.index, self.written, &self.lease.pages()[self.written..]);
             self.written = self.lease.pages().len();
         }
-        let shaped = match work {
-            Work::Chunk { then: Then::Choose, .. } => self.sequence.shaped().map(Arc::new),
-            Work::Chunk { .. } | Work::Block { .. } => None,
+        let (shaped, constrained) = match work {
+            Work::Chunk { then: Then::Choose, .. } => {
+                let sequence = &self.sequence;
+                (sequence.shaped().map(Arc::new), sequence.constrained().map(Arc::new))
+            }
+            Work::Chunk { .. } | Work::Block { .. } => (None, None),
         };
         let pages = reach.div_ceil(page_size);
         assert!(pages <= self.lease.pages().len(), "a step may touch leased pages only");
@@ -262,6 +273,7 @@ impl Running {
             sampling: self.sequence.request.sampling,
             shaped,
             logprobs: self.sequence.request.logprobs,
+            constrained,
         }
     }
 

@@ -44,6 +44,7 @@ fn request(id: u64) -> Request {
         speculation: Speculation::Auto,
         priority: 0,
         logprobs: None,
+        constraint: None,
     }
 }
 
@@ -52,7 +53,7 @@ fn outcomes(plan: &StepPlan) -> Vec<RowOutcome> {
     let outcome = |work: &Work| match work {
         Work::Block { width } => {
             let accepted = width / 2;
-            RowOutcome { tokens: vec![7; accepted + 1], accepted, drafted: width - 1 }
+            RowOutcome { tokens: vec![7; accepted + 1], accepted, drafted: width - 1, end: None }
         }
         Work::Chunk { then: Then::Choose, .. } => {
             RowOutcome { tokens: vec![7], ..RowOutcome::default() }

@@ -71,6 +71,7 @@ fn request(tokens: usize) -> Request {
         speculation: Speculation::Auto,
         priority: 0,
         logprobs: None,
+        constraint: None,
     }
 }
 

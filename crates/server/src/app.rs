@@ -2,6 +2,7 @@
 
 use crate::chat::Dialect;
 use crate::config::Config;
+use crate::grammars::Grammars;
 use crate::http::error::ApiError;
 use crate::ids::Ids;
 use crate::metrics::Metrics;
@@ -58,6 +59,7 @@ pub(crate) struct App {
     pub(crate) model: Model,
     pub(crate) config: Config,
     pub(crate) metrics: Metrics,
+    pub(crate) grammars: Grammars,
     pub(crate) ids: Ids,
     pub(crate) phase: watch::Sender<Phase>,
     /// The server is to end.
@@ -71,7 +73,8 @@ impl App {
         let metrics = Metrics::new(engine.clone());
         let (phase, _) = watch::channel(Phase::Serving);
         let (leave, ids) = (Notify::new(), Ids::new());
-        App { engine, model, config, metrics, ids, phase, leave, started: now() }
+        let grammars = Grammars::new(model.tokenizer.clone());
+        App { engine, model, config, metrics, grammars, ids, phase, leave, started: now() }
     }
 
     /// Refuses work in a server that takes none.

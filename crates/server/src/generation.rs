@@ -97,6 +97,7 @@ impl Generation {
             FinishReason::Cancelled if self.enough[number] => Ok((number, update)),
             FinishReason::Cancelled => Err(self.fail(Broken::Failed(ApiError::shutting_down()))),
             FinishReason::TimedOut => Err(self.fail(Broken::Failed(ApiError::timed_out()))),
+            FinishReason::Stuck => Err(self.fail(Broken::Failed(ApiError::stuck()))),
         }
     }
 

@@ -15,6 +15,7 @@ mod config;
 pub mod error;
 mod fields;
 mod generation;
+mod grammars;
 mod http;
 mod ids;
 mod metrics;
@@ -27,5 +28,7 @@ mod sse;
 
 pub use app::Model;
 pub use config::{ApiKey, BadKey, Config, Limits};
+pub use constrain::Grammar;
+pub use grammars::Grammars;
 pub use openapi::document;
 pub use server::{Control, Server, StartError};

@@ -273,6 +273,7 @@ fn counters(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Re
     let times = counters.times;
     let parts = [
         ("draft", times.draft.as_secs_f64()),
+        ("masks", times.masks.as_secs_f64()),
         ("verify", times.verify.as_secs_f64()),
         ("absorb", times.absorb.as_secs_f64()),
     ];

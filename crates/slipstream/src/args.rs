@@ -153,9 +153,29 @@ pub(crate) struct GenerateArgs {
     #[arg(long, value_name = "N", requires = "json")]
     pub(crate) logprobs: Option<usize>,
     #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    #[command(flatten)]
     pub(crate) model: ModelArgs,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
+}
+
+/// What the output must be: one of these, or anything.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub(crate) struct FormatArgs {
+    /// The output is JSON that is valid by the schema in a file
+    #[arg(long, value_name = "PATH")]
+    pub(crate) json_schema: Option<PathBuf>,
+    /// The output matches a regular expression as a whole
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) regex: Option<String>,
+    /// The output is of the Lark grammar in a file
+    #[arg(long, value_name = "PATH")]
+    pub(crate) grammar: Option<PathBuf>,
+    /// The output is this text; several times: one of them
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) choice: Vec<String>,
 }
 
 /// Where the prompt comes from: one of these, or standard input.

@@ -21,6 +21,7 @@ pub(crate) fn stats_line(stats: &Stats, reason: FinishReason) -> String {
         FinishReason::Length => line += " · cut at the length cap (--max-tokens)",
         FinishReason::Cancelled => line += " · stopped",
         FinishReason::TimedOut => line += " · cut when its time was up (--timeout)",
+        FinishReason::Stuck => line += " · stuck, the constraint left no way on",
     }
     line
 }

@@ -109,6 +109,7 @@ impl Session {
             speculation: self.speculation,
             priority: 0,
             logprobs: None,
+            constraint: None,
         }
     }
 
@@ -137,7 +138,10 @@ impl Session {
 pub(crate) fn uninterrupted(reason: FinishReason) -> Result<(), Failure> {
     match reason {
         FinishReason::Cancelled => Err(Failure::Interrupted),
-        FinishReason::Stop | FinishReason::Length | FinishReason::TimedOut => Ok(()),
+        FinishReason::Stop
+        | FinishReason::Length
+        | FinishReason::TimedOut
+        | FinishReason::Stuck => Ok(()),
     }
 }
 

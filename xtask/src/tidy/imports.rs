@@ -13,13 +13,14 @@ use crate::tree::File;
 /// together in `engine`'s row only.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("cache", &[]),
+    ("constrain", &[]),
     ("device", &[]),
     ("fetch", &[]),
     ("schedule", &["cache"]),
     ("kernels", &["device"]),
     ("model", &["device", "kernels"]),
     ("engine", &["device", "kernels", "model", "cache", "schedule"]),
-    ("server", &["device", "kernels", "model", "engine"]),
+    ("server", &["device", "kernels", "model", "engine", "constrain"]),
     ("slipstream", &["device", "kernels", "model", "engine", "server", "fetch"]),
 ];
 

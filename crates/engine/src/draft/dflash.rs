@@ -105,7 +105,9 @@ impl Drafter for DflashDrafter {
                 wanted.push(first + j);
                 let position = row.draw.position + j as u32 - 1;
                 draws.push(Draw { position, ..row.draw });
-                shapes.push(shape(row, position));
+                // What may follow a draft is known once it is one.
+                let allowed = row.allowed.filter(|_| j == 1);
+                shapes.push(Shape { allowed, ..shape(row, position) });
             }
         }
         if wanted.is_empty() {

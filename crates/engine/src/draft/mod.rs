@@ -53,4 +53,7 @@ pub struct DraftRow<'a> {
     pub draw: Draw,
     /// What is done to the target's logits first, if anything.
     pub shaper: Option<&'a Shaper>,
+    /// What may be chosen there, as in [`kernels::choose::Shape::allowed`]; further proposals may be
+    /// anything.
+    pub allowed: Option<&'a [u32]>,
 }

@@ -160,6 +160,7 @@ mod tests {
                 pages: &[],
                 draw,
                 shaper: None,
+                allowed: None,
             };
             let mut out = vec![Vec::new()];
             drafter.propose(&[row], &mut out);
@@ -211,6 +212,7 @@ mod tests {
             pages: &[],
             draw,
             shaper: None,
+            allowed: None,
         };
         let mut out = vec![Vec::new()];
         drafter.propose(&[row], &mut out);

@@ -37,6 +37,7 @@ pub(crate) fn request(seed: u64, max_tokens: usize) -> Request {
         speculation: Speculation::Auto,
         priority: 0,
         logprobs: None,
+        constraint: None,
     }
 }
 

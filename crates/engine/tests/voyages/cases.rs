@@ -102,6 +102,7 @@ fn count_from(start: u32, before: u32, max_tokens: usize) -> Request {
         speculation: Speculation::Auto,
         priority: 0,
         logprobs: None,
+        constraint: None,
     }
 }
 

@@ -12,6 +12,7 @@ mod models;
 mod script;
 mod scripted;
 mod serial;
+mod toy;
 mod voyage;
 
 use device::ReadDone;

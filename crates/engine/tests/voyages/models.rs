@@ -105,6 +105,7 @@ fn tales(target: &str) -> Vec<Tale> {
             speculation: Speculation::Off,
             priority: 0,
             logprobs: Some(TOP),
+            constraint: None,
         };
         let output = engine.run(vec![request.clone()]).expect("the tale is told").remove(0);
         let said = output
@@ -160,7 +161,7 @@ pub(crate) fn voyage(seed: u64, tales: &Tales) -> Result<Log, String> {
         let request = request(&mut dice, tale, block, &*vocabulary);
         log.note("shaped logits", u64::from(request.shaping != Shaping::default()));
         let said = tale.said.iter().cloned();
-        let expected = cut(said, &request, usize::MAX, |id| vocabulary.piece(id));
+        let expected = cut(said, &request, usize::MAX, |id| vocabulary.piece(id), |_| None);
         Passenger::new(&mut dice, request, expected, block)
     });
     let passengers = passengers.collect();
@@ -202,6 +203,7 @@ fn request(dice: &mut Dice, tale: &Tale, block: usize, vocabulary: &dyn Vocabula
         speculation: speculation(dice, block),
         priority: dice.roll(2) as i32,
         logprobs: dice.one_in(3).then_some(TOP),
+        constraint: None,
         ..tale.request.clone()
     }
 }

@@ -1,5 +1,6 @@
 //! A target and a drafter whose answers are functions of what their KV memory holds.
 
+use crate::toy::{allows, mask};
 use device::Cpu;
 use engine::draft::{DraftRow, Drafter};
 use engine::{Request, Shaping, Target, Vocabulary};
@@ -55,9 +56,9 @@ fn shaped(seen: &[u32], seed: u64, shape: Shape<'_>) -> u32 {
 }
 
 /// The same by the definition of what a request may ask for.
-fn defined(seen: &[u32], request: &Request) -> u32 {
+fn defined(seen: &[u32], request: &Request, mask: Option<&[u32]>) -> u32 {
     let Request { prompt, sampling, shaping, stops, limits, .. } = request;
-    if *shaping == Shaping::default() && limits.min_tokens == 0 {
+    if *shaping == Shaping::default() && limits.min_tokens == 0 && mask.is_none() {
         return next(seen.iter().copied(), sampling.seed);
     }
     let output = &seen[prompt.len()..];
@@ -76,9 +77,11 @@ fn defined(seen: &[u32], request: &Request) -> u32 {
         if too_early { f64::NEG_INFINITY } else { x }
     };
     let logits = logits(seen.iter().copied(), sampling.seed);
-    let scores = (0..VOCAB).map(|token| (token, wanted(token, logits[token as usize])));
+    let allowed = |token: &u32| mask.is_none_or(|mask| allows(mask, *token));
+    let scores =
+        (0..VOCAB).filter(allowed).map(|token| (token, wanted(token, logits[token as usize])));
     let better = |a: (u32, f64), b: (u32, f64)| if b.1 > a.1 { b } else { a };
-    scores.reduce(better).expect("a vocabulary").0
+    scores.reduce(better).expect("a token may come next").0
 }
 
 /// What `slots` hold at positions `0 .. len`; panics where it is not what was stored there.
@@ -98,14 +101,23 @@ fn opinion(seen: &[u32], token: u32, top: usize) -> LogProbs {
     LogProbs { chosen: -((first + token) as f32), top: others.collect() }
 }
 
-/// All that the target would say after `request`'s prompt, with its opinions.
+/// All that the target would say after `request`'s prompt, with its opinions, until a stop id or the
+/// constraint ends it.
 pub(crate) fn say(request: &Request) -> impl Iterator<Item = (u32, LogProbs)> {
     let (mut seen, top) = (request.prompt.clone(), request.logprobs);
-    std::iter::repeat_with(move || {
-        let token = defined(&seen, request);
+    std::iter::from_fn(move || {
+        let output = &seen[request.prompt.len()..];
+        if output.last().is_some_and(|last| request.stops.ids.contains(last)) {
+            return None;
+        }
+        let mask = mask(request, output);
+        if mask.as_ref().is_some_and(|mask| mask.iter().all(|&word| word == 0)) {
+            return None;
+        }
+        let token = defined(&seen, request, mask.as_deref());
         let opinion = opinion(&seen, token, top.unwrap_or(0));
         seen.push(token);
-        (token, opinion)
+        Some((token, opinion))
     })
 }
 
@@ -202,7 +214,9 @@ impl Drafter for ScriptDrafter {
             for j in 1..row.width {
                 let after = &context[row.len + 1..];
                 let own = row.shaper.map(|shaper| shaper.shape(row.len + j, after));
-                let right = shaped(&context, row.draw.seed, own.unwrap_or_default());
+                let allowed = row.allowed.filter(|_| j == 1);
+                let own = Shape { allowed, ..own.unwrap_or_default() };
+                let right = shaped(&context, row.draw.seed, own);
                 let draw = next([row.request as u32, (row.len + j) as u32].into_iter(), 1);
                 let token = match self.quality {
                     Quality::Perfect => right,

@@ -3,6 +3,7 @@
 use crate::dice::{Dice, Log};
 use crate::script::{Quality, ScriptDrafter, ScriptTarget, VOCAB, Words, say};
 use crate::serial::cut;
+use crate::toy;
 use crate::voyage::{Passenger, Rig, sail, speculation};
 use device::{Durations, Sim, SimOptions};
 use engine::draft::{Drafter, NoDrafter};
@@ -34,6 +35,9 @@ pub(crate) const MET: &[&str] = &[
     "least lengths with stop ids",
     "least lengths with stop strings",
     "words that shapes changed",
+    "constrained texts",
+    "texts that were whole",
+    "texts without a way on",
     "overtakings by priority",
     "changes of speculation",
     "requests started anew to draft",
@@ -70,7 +74,8 @@ pub(crate) fn voyage(seed: u64, rig: Rig) -> Result<Log, String> {
         let longer = request.prompt.len() > chunk;
         log.note("prompts longer than a step", u64::from(longer));
         shapes(&request, &mut log);
-        let expected = cut(say(&request), &request, CONTEXT, |id| Words.piece(id));
+        let end = |output: &[u32]| toy::end(&request, output);
+        let expected = cut(say(&request), &request, CONTEXT, |id| Words.piece(id), end);
         Passenger::new(&mut dice, request, expected, block)
     });
     let passengers = passengers.collect();
@@ -224,5 +229,6 @@ fn request(dice: &mut Dice, block: usize) -> Request {
         speculation: speculation(dice, block),
         priority: dice.roll(3) as i32 - 1,
         logprobs: dice.one_in(4).then(|| dice.roll(3)),
+        constraint: dice.one_in(3).then(|| toy::toy(dice.roll(5) as u64)),
     }
 }

@@ -14,16 +14,21 @@ pub(crate) struct Serial {
     pub(crate) reason: Option<FinishReason>,
 }
 
-/// Cuts what a target says, token after token, where `request` ends.
+/// Cuts what a target says, token after token, where `request` ends. `end` says whether its
+/// constraint ends it after these tokens, and how.
 pub(crate) fn cut<'p>(
     said: impl Iterator<Item = (u32, LogProbs)>,
     request: &Request,
     context: usize,
     piece: impl Fn(u32) -> &'p [u8],
+    end: impl Fn(&[u32]) -> Option<FinishReason>,
 ) -> Serial {
     let left = context - request.prompt.len();
     let cap = request.limits.max_tokens.map_or(left, |max| max.min(left));
-    let (mut serial, mut bytes) = (Serial::default(), Vec::new());
+    let (mut serial, mut bytes) = (Serial { reason: end(&[]), ..Serial::default() }, Vec::new());
+    if serial.reason.is_some() {
+        return serial;
+    }
     for (token, logprobs) in said {
         if request.stops.ids.contains(&token) {
             serial.reason = Some(FinishReason::Stop);
@@ -41,8 +46,12 @@ pub(crate) fn cut<'p>(
             serial.reason = Some(FinishReason::Stop);
             break;
         }
-        if serial.tokens.len() == cap {
-            serial.reason = Some(FinishReason::Length);
+        serial.reason = match end(&serial.tokens) {
+            Some(FinishReason::Stop) => Some(FinishReason::Stop),
+            _ if serial.tokens.len() == cap => Some(FinishReason::Length),
+            other => other,
+        };
+        if serial.reason.is_some() {
             break;
         }
     }

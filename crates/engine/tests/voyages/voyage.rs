@@ -3,6 +3,7 @@
 
 use crate::dice::{Dice, Log};
 use crate::serial::{Serial, text};
+use crate::toy;
 use device::{ReadDone, Sim};
 use engine::{
     Discipline, Engine, FinishReason, Request, RequestId, Speculation, Update, Vocabulary,
@@ -132,6 +133,12 @@ impl Passenger {
         let (kept, drafted) = self.last;
         let by_string = got.text != pieces(&got.tokens);
         let how = match got.reason {
+            Some(FinishReason::Stuck) => "texts without a way on",
+            Some(FinishReason::Stop)
+                if !by_string && toy::end(&self.request, &got.tokens).is_some() =>
+            {
+                "texts that were whole"
+            }
             Some(FinishReason::Stop) if by_string && kept > 1 => "stop strings inside a block",
             Some(FinishReason::Stop) if !by_string && kept > 0 && drafted == kept => {
                 "stop ids inside a block"
@@ -144,6 +151,7 @@ impl Passenger {
             _ => "ends by length",
         };
         log.note(how, 1);
+        log.note("constrained texts", u64::from(self.request.constraint.is_some()));
         Ok(())
     }
 }

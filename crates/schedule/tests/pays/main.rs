@@ -113,6 +113,7 @@ fn request(id: u64, speculation: Speculation) -> Request {
         speculation,
         priority: 0,
         logprobs: None,
+        constraint: None,
     }
 }
 
@@ -168,7 +169,7 @@ fn device(
             let rate = drafts.rate(row.id);
             let accepted = (1..width).take_while(|_| dice.roll() < rate).count();
             *len += accepted + 1;
-            RowOutcome { tokens: vec![1; accepted + 1], accepted, drafted: width - 1 }
+            RowOutcome { tokens: vec![1; accepted + 1], accepted, drafted: width - 1, end: None }
         }
     }
 }

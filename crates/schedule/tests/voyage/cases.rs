@@ -171,7 +171,7 @@ fn ov_11_a_stop_comes_before_the_length_cap_in_the_same_block() {
         [(50, 3, FinishReason::Stop), (62, 6, FinishReason::Length), (61, 5, FinishReason::Stop)]
     {
         let stops = Stops { ids: vec![stop], strings: vec![] };
-        let committed = Commit::new(stops, 0..=6).offer(block, |_| b"", &mut Text::default());
+        let committed = Commit::new(stops, 0..=6).offer(block, None, |_| b"", &mut Text::default());
         assert_eq!((committed.kept, committed.finish), (kept, Some(finish)), "stop {stop}");
     }
 }

@@ -90,6 +90,7 @@ pub(crate) fn request(prompt: Vec<u32>, max_tokens: usize) -> Request {
         speculation: Speculation::Auto,
         priority: 0,
         logprobs: None,
+        constraint: None,
     }
 }
 
@@ -317,7 +318,7 @@ impl Device {
             hash = mix(hash, self.read(pages, first + j));
             chosen.push(choice(hash));
             if j == drafted || tokens[j + 1] != chosen[j] {
-                return RowOutcome { tokens: chosen, accepted: j, drafted };
+                return RowOutcome { tokens: chosen, accepted: j, drafted, end: None };
             }
         }
         unreachable!("the last row has no draft to agree with")

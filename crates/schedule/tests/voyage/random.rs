@@ -72,6 +72,7 @@ fn case() -> impl Strategy<Value = Case> {
                 speculation,
                 priority,
                 logprobs: None,
+                constraint: None,
             };
             Case { request, arrives, cancelled, toggles }
         },

@@ -19,7 +19,6 @@ mod untold;
 
 pub use dialect::Dialect;
 pub use fields::ChatFields;
-pub use grammar::Grammar;
 pub use ids::CallIds;
 pub use prepare::Prepared;
 pub use split::{Delta, Reply, Splitter};

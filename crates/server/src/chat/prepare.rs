@@ -9,6 +9,7 @@ use super::split::{CallRules, Rules, Splitter, Start};
 use super::tools::{Constraint, Tools};
 use super::untold;
 use crate::error::BadRequest;
+use constrain::Grammar;
 use model::chat::{ChatOptions, Ending, Message};
 
 /// A chat request that passed its checks.
@@ -20,6 +21,9 @@ pub struct Prepared {
     pub options: ChatOptions,
     /// What the answer must be.
     pub constraint: Constraint,
+    /// How the model reasons,
+    thinks: Option<&'static Reasoning>,
+    /// and whether that is told apart from its answer.
     reasoning: Option<&'static Reasoning>,
     calls: Option<CallRules>,
 }
@@ -46,6 +50,7 @@ impl ChatFields {
             messages,
             options: ChatOptions { tools: offered, extra, date: None, ending },
             constraint: tools.constraint(dialect.tools),
+            thinks: dialect.reasoning,
             reasoning: dialect.reasoning.filter(|_| self.separate_reasoning != Some(false)),
             calls: tools.rules(dialect.tools),
         })
@@ -78,6 +83,34 @@ impl Prepared {
         };
         let rules = Rules { reasoning: self.reasoning, start, calls: self.calls.clone() };
         Splitter::new(rules, ids)
+    }
+
+    /// The grammar of all that the model writes behind a prompt that ends with `tail`, when what it
+    /// answers must be of `format`: its calls, and what it thinks before, have their place in it.
+    /// `None` for anything.
+    pub fn grammar(&self, format: Option<Grammar>, tail: &str) -> Option<Grammar> {
+        let answer = match (&self.constraint, format) {
+            (Constraint::Calls(calls), _) => calls.clone(),
+            (Constraint::CallsOr(calls), Some(format)) => {
+                Grammar::Choice(vec![calls.clone(), format])
+            }
+            (Constraint::None, Some(format)) => format,
+            (Constraint::None | Constraint::CallsOr(_), None) => return None,
+        };
+        let Some(kind) = self.thinks else { return Some(answer) };
+        if tail.trim_end().ends_with(kind.close) {
+            return Some(answer);
+        }
+        let text = |text: &str| Grammar::Text(text.to_owned());
+        let rest = [Grammar::Through(kind.close.to_owned()), Grammar::gap()];
+        let thought = match self.opens(kind, tail) {
+            true => Grammar::Sequence(rest.into()),
+            false => {
+                let all = [text(kind.open)].into_iter().chain(rest);
+                Grammar::Optional(Box::new(Grammar::Sequence(all.collect())))
+            }
+        };
+        Some(Grammar::Sequence(vec![thought, answer]))
     }
 
     fn opens(&self, kind: &Reasoning, tail: &str) -> bool {

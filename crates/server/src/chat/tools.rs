@@ -2,9 +2,10 @@
 
 use super::dialect::ToolFormat;
 use super::fields::ChatFields;
-use super::grammar::Grammar;
+use super::grammar::calls;
 use super::split::{Allowed, CallRules, Count};
 use crate::error::BadRequest;
+use constrain::Grammar;
 use serde_json::{Map, Value};
 
 /// Longest name of a function.
@@ -39,6 +40,8 @@ pub enum Constraint {
     None,
     /// Tool calls and nothing else.
     Calls(Grammar),
+    /// Tool calls, or what it would have to be without tools.
+    CallsOr(Grammar),
 }
 
 /// The tools of a request, checked.
@@ -91,13 +94,13 @@ impl Tools {
     /// What the answer must be.
     pub(super) fn constraint(&self, format: &ToolFormat) -> Constraint {
         match &self.choice {
-            Choice::Never | Choice::Free => Constraint::None,
-            Choice::Some => {
-                Constraint::Calls(Grammar::calls(format, self.functions.iter(), self.count))
-            }
+            Choice::Never => Constraint::None,
+            Choice::Free if self.functions.is_empty() => Constraint::None,
+            Choice::Free => Constraint::CallsOr(calls(format, self.functions.iter(), self.count)),
+            Choice::Some => Constraint::Calls(calls(format, self.functions.iter(), self.count)),
             Choice::One(name) => {
                 let named = self.functions.iter().filter(|function| function.name == *name);
-                Constraint::Calls(Grammar::calls(format, named, Count::One))
+                Constraint::Calls(calls(format, named, Count::One))
             }
         }
     }

@@ -109,6 +109,14 @@ impl ApiError {
         ApiError::new(status, SERVER, message).code("request_timeout").retry()
     }
 
+    /// A generation whose constraint left no way on.
+    pub(crate) fn stuck() -> ApiError {
+        let message = "the answer came to where its grammar has no way on that the model can write, or \
+                       where following it takes too long; simplify the grammar or the schema";
+        let status = StatusCode::UNPROCESSABLE_ENTITY;
+        ApiError::new(status, INVALID, message).code("constraint_stuck")
+    }
+
     /// The server ends.
     pub(crate) fn shutting_down() -> ApiError {
         let message = "the server is shutting down; try again, or another server";

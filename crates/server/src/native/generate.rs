@@ -135,7 +135,8 @@ impl Job {
         refused::end(sampling)?;
         refused::end(fields)?;
         let prompt_tokens = ids.len();
-        let requests = asked.requests(app, &[Prompt { ids, param }], length, logprobs)?;
+        let (prompts, format) = ([Prompt { ids, param }], asked.format.clone());
+        let requests = asked.requests(app, &prompts, length, logprobs, format)?;
         let report = asked.report;
         let answer = Answer {
             id: app.ids.id(),

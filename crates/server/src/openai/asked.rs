@@ -4,6 +4,7 @@ use crate::app::App;
 use crate::error::BadRequest;
 use crate::fields::Fields;
 use crate::http::error::ApiError;
+use crate::openai::format::Format;
 use crate::openai::shaping;
 use engine::{Limits, Request, Sampling, Shaping, Speculation, Stops, SubmitError};
 
@@ -30,6 +31,8 @@ pub(crate) struct Asked {
     pub(crate) report: Report,
     /// Choices of each prompt.
     pub(crate) choices: usize,
+    /// What each answer must be.
+    pub(crate) format: Option<Format>,
 }
 
 /// Whether statistics are part of an answer.
@@ -117,7 +120,8 @@ impl Asked {
         }
         let stops = Stops { ids, strings: stop_strings(fields)? };
         let Drafting { speculation, report } = drafting;
-        Ok(Asked { sampling, shaping, stops, least, speculation, report, choices })
+        let format = Format::take(fields)?;
+        Ok(Asked { sampling, shaping, stops, least, speculation, report, choices, format })
     }
 
     /// The seed of a choice.
@@ -126,25 +130,35 @@ impl Asked {
     }
 
     /// One request a choice, prompt after prompt: number `p · choices + c` is choice `c` of prompt
-    /// `p`. It is the request that would have been made for it alone, with its seed.
+    /// `p`. It is the request that would have been made for it alone, with its seed. What they write
+    /// is of `format`.
     ///
     /// # Errors
-    /// A prompt that leaves no room for an answer, or none for its least length.
+    /// A prompt that leaves no room for an answer, or none for its least length; a format that cannot
+    /// be kept to.
     pub(crate) fn requests(
         &self,
         app: &App,
         prompts: &[Prompt],
         length: Length,
         logprobs: Option<usize>,
+        format: Option<Format>,
     ) -> Result<Vec<Request>, ApiError> {
         let context = app.engine.info().context;
-        let mut requests = Vec::with_capacity(prompts.len() * self.choices);
         for prompt in prompts {
             if prompt.ids.len() >= context {
                 return Err(ApiError::too_long(prompt.param, prompt.ids.len(), context));
             }
             let room = context - prompt.ids.len();
             self.least.check(length.tokens.map_or(room, |tokens| tokens.min(room)))?;
+        }
+        let compile = |format: Format| {
+            let compiled = app.grammars.compile(&format.grammar);
+            compiled.map_err(|error| BadRequest::new(format.param, error.to_string()))
+        };
+        let constraint = format.map(compile).transpose()?;
+        let mut requests = Vec::with_capacity(prompts.len() * self.choices);
+        for prompt in prompts {
             requests.extend((0..self.choices).map(|choice| Request {
                 prompt: prompt.ids.clone(),
                 sampling: Sampling { seed: self.seed(choice), ..self.sampling },
@@ -158,6 +172,7 @@ impl Asked {
                 speculation: self.speculation,
                 priority: 0,
                 logprobs,
+                constraint: constraint.clone(),
             }));
         }
         Ok(requests)

@@ -9,6 +9,7 @@ use crate::http::body::JsonBody;
 use crate::http::caller::Caller;
 use crate::http::error::{ApiError, json_ok};
 use crate::openai::asked::{Asked, Drafting, Length, MOST_ALTERNATIVES, Prompt, Report, refusal};
+use crate::openai::format::Format;
 use crate::openai::logprobs::{Entry, entries};
 use crate::openai::speaker::Speaker;
 use crate::openai::usage::{Account, Speculated, Usage};
@@ -90,10 +91,6 @@ impl Job {
             return Err(BadRequest::new("messages", problem).into());
         };
         let prepared = conversation(&mut fields)?.prepare(dialect)?;
-        if let Constraint::Calls(_) = prepared.constraint {
-            let problem = "demands a call, which is not supported yet; use \"auto\" or \"none\"";
-            return Err(BadRequest::new("tool_choice", problem).into());
-        }
         let delivery = Delivery::take(&mut fields)?;
         let drafting = Drafting::take(&mut fields)?;
         let asked = Asked::take(&mut fields, drafting, app)?;
@@ -106,7 +103,8 @@ impl Job {
             .map_err(|error| BadRequest::new("messages", error.to_string()))?;
         let tail = tokenizer.decode(&ids[ids.len().saturating_sub(TAIL)..]);
         let prompts = [Prompt { ids, param: "messages" }];
-        let requests = asked.requests(app, &prompts, length, logprobs)?;
+        let format = constrained(&prepared, asked.format.clone(), &tail);
+        let requests = asked.requests(app, &prompts, length, logprobs, format)?;
         let object = match delivery {
             Delivery::Whole => "chat.completion",
             Delivery::Stream(_) => "chat.completion.chunk",
@@ -132,6 +130,16 @@ pub(crate) fn conversation(fields: &mut Fields) -> Result<ChatFields, BadRequest
         return Err(BadRequest::new("messages", "is missing; send at least one message"));
     }
     fields.typed(&CONVERSATION)
+}
+
+/// What the whole answer must be, when its content must be of `format`.
+fn constrained(prepared: &Prepared, format: Option<Format>, tail: &str) -> Option<Format> {
+    let param = match (&prepared.constraint, &format) {
+        (Constraint::None | Constraint::CallsOr(_), Some(format)) => format.param.clone(),
+        (_, _) => "tools".to_owned(),
+    };
+    let grammar = prepared.grammar(format.map(|format| format.grammar), tail)?;
+    Some(Format { grammar, param })
 }
 
 fn speakers(prepared: &Prepared, tail: &str, id: &str, choices: usize) -> Vec<Speaker> {

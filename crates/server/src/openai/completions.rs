@@ -99,7 +99,7 @@ impl Job {
             .into_iter()
             .map(|input| Prompt { ids: input.ids(&tokenizer), param: "prompt" })
             .collect();
-        let requests = asked.requests(app, &prompts, length, logprobs)?;
+        let requests = asked.requests(app, &prompts, length, logprobs, asked.format.clone())?;
         let answer = Answer {
             head: Head::new(app, "cmpl-", "text_completion", model),
             extra: Extra { seed: asked.seed(0) },

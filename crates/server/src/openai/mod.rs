@@ -3,6 +3,7 @@
 pub(crate) mod asked;
 pub(crate) mod chat;
 pub(crate) mod completions;
+pub(crate) mod format;
 pub(crate) mod logprobs;
 pub(crate) mod models;
 pub(crate) mod refused;

@@ -18,8 +18,6 @@ pub(crate) enum Taken {
     Number(f64),
     /// One of these texts.
     Texts(&'static [&'static str]),
-    /// An object whose `type` is `text`.
-    PlainText,
 }
 
 /// Field, values that are taken, and why the others are not.
@@ -47,12 +45,6 @@ pub(crate) const TABLE: &[Row] = &[
     ("length_penalty", Taken::Number(1.0), "there is no beam search"),
     ("use_beam_search", Taken::Boolean(false), "there is no beam search"),
     ("priority", Taken::Number(0.0), "requests go in the order of their arrival"),
-    ("response_format", Taken::PlainText, NOT_YET),
-    ("guided_json", Taken::Empty, NOT_YET),
-    ("guided_regex", Taken::Empty, NOT_YET),
-    ("guided_choice", Taken::Empty, NOT_YET),
-    ("guided_grammar", Taken::Empty, NOT_YET),
-    ("structured_outputs", Taken::Empty, NOT_YET),
     ("functions", Taken::Empty, "use `tools`"),
     ("function_call", Taken::Texts(&["none", "auto"]), "use `tool_choice`"),
     ("modalities", Taken::Texts(&["text"]), "the model writes text only"),
@@ -66,8 +58,6 @@ pub(crate) const TABLE: &[Row] = &[
     ("return_hidden_states", Taken::Boolean(false), "they are not kept"),
     ("return_routed_experts", Taken::Boolean(false), "there are none"),
 ];
-
-const NOT_YET: &str = "it is not supported yet";
 
 impl Taken {
     fn check(self, path: &str, value: &Value, reason: &str) -> Result<(), BadRequest> {
@@ -91,7 +81,6 @@ impl Taken {
                 Value::Array(items) => items.iter().all(|item| self.takes(item)),
                 _ => false,
             },
-            Taken::PlainText => value.get("type").and_then(Value::as_str) == Some("text"),
         }
     }
 }
@@ -134,8 +123,7 @@ mod tests {
     fn values_without_effect_are_taken() {
         let body = json!({
             "user": "me", "metadata": {"a": "b"}, "store": false, "length_penalty": 1.0,
-            "use_beam_search": false, "priority": 0,
-            "response_format": {"type": "text"}, "modalities": ["text"], "suffix": null,
+            "use_beam_search": false, "priority": 0, "modalities": ["text"], "suffix": null,
             "service_tier": "auto", "function_call": "none", "unheard_of": null,
         });
         assert_eq!(check(&body), Ok(()));
@@ -147,7 +135,6 @@ mod tests {
             ("store", json!(true)),
             ("length_penalty", json!(0.5)),
             ("priority", json!(3)),
-            ("response_format", json!({"type": "json_object"})),
             ("modalities", json!(["text", "audio"])),
             ("suffix", json!("end")),
             ("unheard_of", json!(1)),

@@ -76,7 +76,53 @@ fn sampling() -> Vec<Field> {
     ]
     .into_iter()
     .chain(shaping())
+    .chain(formats())
     .collect()
+}
+
+/// A JSON schema, as it is or as a text.
+fn schema() -> Value {
+    json!({"type": ["object", "boolean", "string"]})
+}
+
+/// What an answer may be told to be, by the name of its kind; `schema` is what a JSON schema comes
+/// in.
+fn kinds(schema: Vec<Field>) -> Value {
+    let kind = |name: &str| vec![("type", constant(name), "")];
+    let [text, object] = ["text", "json_object"].map(|name| request(kind(name), vec![]));
+    any_of([text, object, request([kind("json_schema"), schema].concat(), vec![])])
+}
+
+/// What a JSON schema comes with.
+fn named() -> Vec<Field> {
+    vec![
+        ("name", string(), "Taken, without an effect."),
+        ("description", string(), "Taken, without an effect."),
+        ("strict", boolean(), "Taken: every schema is kept to."),
+    ]
+}
+
+/// What an answer must be: one of these at most.
+fn formats() -> Vec<Field> {
+    let texts = any_of([string(), list(string())]);
+    let schemas = request(vec![("schema", schema(), "The schema.")], named());
+    let structured = vec![
+        ("json", schema(), "JSON of a schema."),
+        ("regex", string(), "A text that matches an expression."),
+        ("choice", texts.clone(), "One of these texts."),
+        ("grammar", string(), "A text of a Lark grammar."),
+        ("json_object", boolean(), "A JSON object."),
+    ];
+    vec![
+        ("response_format", kinds(vec![("json_schema", schemas, "")]), "What the answer is."),
+        ("guided_json", schema(), "JSON of a schema, as vLLM says it."),
+        ("guided_regex", string(), "A text that matches an expression."),
+        ("guided_choice", texts, "One of these texts."),
+        ("guided_grammar", string(), "A text of a Lark grammar."),
+        ("json_schema", schema(), "JSON of a schema, as SGLang says it."),
+        ("regex", string(), "A text that matches an expression."),
+        ("structured_outputs", request(vec![], structured), "The same, as vLLM says it now."),
+    ]
 }
 
 /// What is done to the logits before that.
@@ -117,9 +163,6 @@ fn without_effect(rows: &'static [Row]) -> Vec<Field> {
             Taken::Boolean(boolean) => constant(boolean),
             Taken::Number(number) => constant(number),
             Taken::Texts(texts) => any_of([one_of(texts), list(one_of(texts))]),
-            Taken::PlainText => json!({
-                "type": "object", "required": ["type"], "properties": {"type": constant("text")},
-            }),
         };
         let what = if reason.is_empty() { "Taken, without an effect." } else { *reason };
         (*name, schema, what)
@@ -213,8 +256,10 @@ fn tool() -> Value {
     }})
 }
 
-fn tool_choice() -> Field {
-    ("tool_choice", one_of(&["auto", "none"]), "Whether to offer the tools.")
+/// Whether to call, and whom; `named` is a function.
+fn tool_choice(named: Value) -> Field {
+    let modes = one_of(&["auto", "none", "required"]);
+    ("tool_choice", any_of([modes, named]), "Whether to call, or the function to call.")
 }
 
 /// What is talked about.
@@ -222,9 +267,13 @@ fn conversation() -> (Vec<Field>, Vec<Field>) {
     let mut messages = list(of("Message"));
     messages["minItems"] = 1.into();
     let needed = vec![("messages", messages, "The conversation.")];
+    let named = json!({"type": "object", "required": ["type", "function"], "properties": {
+        "type": constant("function"),
+        "function": {"type": "object", "required": ["name"], "properties": {"name": string()}},
+    }});
     let free = vec![
         ("tools", list(of("Tool")), "Functions that the model may call."),
-        tool_choice(),
+        tool_choice(named),
         ("parallel_tool_calls", boolean(), "Whether an answer may have several calls."),
         ("continue_final_message", boolean(), "Go on inside the last message, the assistant's."),
         ("separate_reasoning", boolean(), "Whether reasoning is kept apart; true without it."),
@@ -367,11 +416,12 @@ fn response() -> Value {
     let tool = json!({"type": "object", "required": ["type", "name"], "properties": tool});
     // What a chat may leave without an effect, but for fields that are elsewhere here.
     let elsewhere = |name: &str| ELSEWHERE.iter().any(|(other, _)| *other == name);
-    let mut shared = without_effect(refused::TABLE);
+    let mut shared = [sampling(), without_effect(refused::TABLE)].concat();
     shared.retain(|(name, ..)| !elsewhere(name) && !["user", "metadata"].contains(name));
-    let format = json!({
-        "type": "object", "required": ["type"], "properties": {"type": constant("text")},
-    });
+    let format = kinds([vec![("schema", schema(), "The schema.")], named()].concat());
+    let function = json!({"type": "object", "required": ["type", "name"], "properties": {
+        "type": constant("function"), "name": string(),
+    }});
     let text = vec![("format", format, "What the text is."), ("verbosity", string(), "Taken.")];
     let reasoning = vec![
         ("effort", string(), "Taken: the model thinks as much as it likes."),
@@ -383,7 +433,7 @@ fn response() -> Value {
         ("model", string(), MODEL),
         ("instructions", string(), "What the system says."),
         ("tools", list(tool), "Functions that the model may call."),
-        tool_choice(),
+        tool_choice(function),
         ("parallel_tool_calls", boolean(), "Whether an answer may have several calls."),
         ("max_output_tokens", count(1), "Most output tokens; what the context leaves."),
         ("text", request(vec![], text), "The text of the answer."),
@@ -397,5 +447,5 @@ fn response() -> Value {
     ];
     let effectless = without_effect(WITHOUT_EFFECT);
     let input = ("input", any_of([string(), items]), "A text, or items of a conversation.");
-    request(vec![input], [own, streaming(), sampling(), shared, effectless].concat())
+    request(vec![input], [own, streaming(), shared, effectless].concat())
 }

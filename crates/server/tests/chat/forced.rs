@@ -1,9 +1,10 @@
 //! Answers that must call: every text of the grammar reads as the calls that were asked for.
 
 use crate::common::{calls, made, read};
+use constrain::Grammar;
 use serde_json::{Value, json};
 use server::chat::dialect::{Dialect, TOOL_FORMATS, ToolFormat, ToolPrompt};
-use server::chat::{ChatFields, Constraint, Grammar};
+use server::chat::{ChatFields, Constraint};
 
 fn constraint(format: &'static ToolFormat, choice: &Value, parallel: &Value) -> Constraint {
     let f = json!({"name": "f", "parameters": {"$defs": {"n": {"type": "integer"}},
@@ -20,7 +21,7 @@ fn constraint(format: &'static ToolFormat, choice: &Value, parallel: &Value) -> 
 fn texts(grammar: &Grammar) -> Vec<String> {
     match grammar {
         Grammar::Text(text) => vec![text.clone()],
-        Grammar::Json(schema) if schema.get("properties").is_some() => vec!["{\"x\": 1}".into()],
+        Grammar::Json(schema) if schema.contains("\"properties\"") => vec!["{\"x\": 1}".into()],
         Grammar::Json(_) => vec!["{}".into()],
         Grammar::Choice(choices) => choices.iter().flat_map(texts).collect(),
         Grammar::Sequence(parts) => parts.iter().fold(vec![String::new()], |heads, part| {
@@ -38,6 +39,7 @@ fn texts(grammar: &Grammar) -> Vec<String> {
             });
             items.iter().cloned().chain(pairs).collect()
         }
+        other => panic!("{other:?} is not part of calls"),
     }
 }
 
@@ -74,8 +76,10 @@ fn forced_answers_are_calls_in_every_format() {
 #[test]
 fn free_answers_are_free() {
     for format in TOOL_FORMATS {
-        for choice in [json!(null), json!("auto"), json!("none")] {
-            assert_eq!(constraint(format, &choice, &json!(null)), Constraint::None);
+        assert_eq!(constraint(format, &json!("none"), &json!(null)), Constraint::None);
+        for choice in [json!(null), json!("auto")] {
+            let constraint = constraint(format, &choice, &json!(null));
+            assert!(matches!(constraint, Constraint::CallsOr(_)), "{constraint:?}");
         }
     }
 }
@@ -91,12 +95,59 @@ fn schemas_stay_documents_of_their_own() {
         let mut open = vec![&grammar];
         while let Some(grammar) = open.pop() {
             match grammar {
-                Grammar::Json(schema) => found.push(schema["$defs"]["n"]["type"].clone()),
+                Grammar::Json(schema) => {
+                    let schema: Value = serde_json::from_str(schema).expect("JSON");
+                    found.push(schema["$defs"]["n"]["type"].clone());
+                }
                 Grammar::Sequence(parts) | Grammar::Choice(parts) => open.extend(parts),
                 Grammar::Repeat { item, .. } => open.push(item),
                 Grammar::Text(_) => {}
+                other => panic!("{other:?} is not part of calls"),
             }
         }
         assert_eq!(found, [json!("integer")]);
+    }
+}
+
+/// Whether `text` is one of the grammar's, over a vocabulary of single bytes.
+fn accepts(grammar: &Grammar, text: &str) -> bool {
+    let bytes: Vec<[u8; 1]> = (0..=255).map(|byte| [byte]).collect();
+    let pieces = bytes.iter().map(|byte| byte.as_slice()).collect();
+    let grammars = constrain::Grammars::new(&constrain::Vocabulary { pieces, ends: &[] });
+    let mut matcher = grammars.compile(grammar).expect("a good grammar").matcher();
+    text.bytes().all(|byte| matcher.advance(u32::from(byte)))
+        && matcher.allow(&mut [0; 8]) == constrain::End::May
+}
+
+/// A constraint is for the answer. What a model thinks before is free, wherever its beginning is.
+#[test]
+fn what_is_thought_comes_before_what_must_be_said() {
+    let hermes = &server::chat::dialect::HERMES;
+    let thinks = Some(&server::chat::dialect::THINK);
+    for separate in [json!(true), json!(false)] {
+        let body = json!({"messages": [{"role": "user", "content": "?"}],
+            "separate_reasoning": separate});
+        let fields: ChatFields = serde_json::from_value(body).expect("parses");
+        let prepared = |reasoning| {
+            let dialect = Dialect { tools: hermes, prompt: ToolPrompt::Template, reasoning };
+            fields.prepare(&dialect).expect("a good request")
+        };
+        for (reasoning, tail, good, bad) in [
+            (None, "assistant\n", &["yes"][..], &["<think></think>yes", "yes "][..]),
+            (
+                thinks,
+                "assistant\n",
+                &["yes", "<think>\nno\n</think>\n\nyes"],
+                &["no", "x</think>yes"],
+            ),
+            (thinks, "assistant\n<think>\n", &["no</think>yes", "</think>\n\nyes"], &["yes", "no"]),
+            (thinks, "<think>\n\n</think>\n\n", &["yes"], &["<think></think>yes"]),
+        ] {
+            let grammar = prepared(reasoning).grammar(Some(Grammar::choice(["yes"])), tail);
+            let grammar = grammar.expect("a format is asked for");
+            good.iter().for_each(|text| assert!(accepts(&grammar, text), "{tail:?} {text:?}"));
+            bad.iter().for_each(|text| assert!(!accepts(&grammar, text), "{tail:?} {text:?}"));
+            assert_eq!(prepared(reasoning).grammar(None, tail), None, "nothing is asked for");
+        }
     }
 }

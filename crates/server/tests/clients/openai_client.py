@@ -2,10 +2,12 @@
 
 import json
 import os
+import typing
 import unittest
 import urllib.request
 
 import openai
+import pydantic
 
 BASE = os.environ["SLIPSTREAM_URL"]
 MODEL = "smollm2"
@@ -63,6 +65,58 @@ class Chat(unittest.TestCase):
             final = stream.get_final_completion()
         self.assertEqual(final.choices[0].message.content, text)
         self.assertEqual(text, chat(**options).choices[0].message.content)
+
+    def test_json_schema(self):
+        schema = {
+            "type": "object",
+            "properties": {"colour": {"enum": ["red", "green"]}, "warm": {"type": "boolean"}},
+            "required": ["colour", "warm"],
+            "additionalProperties": False,
+        }
+        form = {"type": "json_schema", "json_schema": {"name": "c", "strict": True, "schema": schema}}
+        for temperature in (0, 1):
+            answer = chat(response_format=form, temperature=temperature, max_tokens=64)
+            self.assertEqual(answer.choices[0].finish_reason, "stop")
+            said = json.loads(answer.choices[0].message.content)
+            self.assertEqual(sorted(said), ["colour", "warm"])
+            plain = chat(
+                response_format=form,
+                temperature=temperature,
+                max_tokens=64,
+                extra_body={"speculation": {"enabled": False}},
+            )
+            self.assertEqual(plain.choices[0].message.content, answer.choices[0].message.content)
+
+    def test_parse_helper(self):
+        class Answer(pydantic.BaseModel):
+            size: typing.Literal["small", "large"]
+            sure: bool
+
+        answer = client().chat.completions.parse(
+            model=MODEL, messages=PROMPT, response_format=Answer, max_tokens=64, seed=7
+        )
+        self.assertIsInstance(answer.choices[0].message.parsed, Answer)
+
+    def test_required_tool(self):
+        parameters = {
+            "type": "object",
+            "properties": {"unit": {"enum": ["C", "F"]}},
+            "required": ["unit"],
+            "additionalProperties": False,
+        }
+        tool = {"type": "function", "function": {"name": "weather", "parameters": parameters}}
+        answer = chat(
+            tools=[tool], tool_choice="required", parallel_tool_calls=False, max_tokens=96
+        )
+        (call,) = answer.choices[0].message.tool_calls
+        self.assertEqual(answer.choices[0].finish_reason, "tool_calls")
+        self.assertIn(json.loads(call.function.arguments)["unit"], ("C", "F"))
+
+    def test_bad_schema(self):
+        form = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"not": {}}}}
+        with self.assertRaises(openai.BadRequestError) as caught:
+            chat(response_format=form)
+        self.assertEqual(caught.exception.param, "response_format.json_schema.schema")
 
     def test_choices(self):
         answer = chat(n=3, temperature=1.2)

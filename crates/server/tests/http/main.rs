@@ -9,6 +9,7 @@ mod dashboard;
 mod document;
 mod drafting;
 mod fields;
+mod formats;
 mod lifecycle;
 mod page;
 mod refusals;

@@ -102,7 +102,6 @@ fn chats_at_fault() -> Vec<Fault> {
             "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]),
             "messages[0].content[0].type",
         ),
-        (CHAT, "response_format", json!({"type": "json_object"}), "response_format"),
         (CHAT, "stream_options", json!({"include_usage": true}), "stream_options"),
         (CHAT, "stream", json!("true"), "stream"),
         (CHAT, "speculation", json!({"max_width": 0}), "speculation.max_width"),
@@ -446,7 +445,10 @@ fn anything() -> impl Strategy<Value = Value> {
 
 #[test]
 fn no_body_breaks_the_server() {
-    const FIELDS: [&str; 46] = [
+    const FIELDS: [&str; 49] = [
+        "response_format",
+        "guided_json",
+        "structured_outputs",
         "model",
         "messages",
         "prompt",

@@ -1,5 +1,6 @@
 //! `slipstream generate`: prompts in, text or JSON lines out, for scripts.
 
+mod format;
 mod input;
 mod record;
 
@@ -8,7 +9,7 @@ use crate::commands::chat::seed;
 use crate::failure::Failure;
 use crate::render;
 use crate::session::{Session, uninterrupted};
-use engine::{Output, Request, Sampling, Update};
+use engine::{Constrained, Output, Request, Sampling, Update};
 use input::Prompt;
 use model::chat::Message;
 use record::{Record, Refusal};
@@ -18,15 +19,17 @@ use std::io::{IsTerminal, Write, stdout};
 pub(crate) fn run(args: GenerateArgs) -> Result<(), Failure> {
     let prompts = input::read(&args.input)?;
     let mut session = Session::open(&args.model)?;
+    let constraint = format::read(&args.format, &session.tokenizer)?;
     let sampling = args.sampling.sampling();
     if !args.json {
         let [prompt] = &prompts[..] else { panic!("several prompts are read with --json only") };
-        let request = request(&session, &args, prompt, sampling)?;
+        let request = request(&session, &args, prompt, sampling, constraint)?;
         return text(&mut session, request);
     }
     let mut refused = None;
     for (index, prompt) in prompts.iter().enumerate() {
-        let done = request(&session, &args, prompt, sampling).and_then(|request| {
+        let request = request(&session, &args, prompt, sampling, constraint.clone());
+        let done = request.and_then(|request| {
             let output = session.run(request.clone(), &mut |_| Ok(()))?;
             Ok((request, output))
         });
@@ -51,6 +54,7 @@ fn request(
     args: &GenerateArgs,
     prompt: &Prompt,
     sampling: Sampling,
+    constraint: Option<Constrained>,
 ) -> Result<Request, Failure> {
     let ids = match prompt {
         Prompt::Ids(ids) => ids.clone(),
@@ -65,7 +69,8 @@ fn request(
         }
         Prompt::Text(text) => session.tokenizer.encode_prompt(text),
     };
-    Ok(Request { logprobs: args.logprobs, ..session.request(ids, &args.sampling, sampling) })
+    let plain = session.request(ids, &args.sampling, sampling);
+    Ok(Request { logprobs: args.logprobs, constraint, ..plain })
 }
 
 /// Streams the text, exactly; on a terminal a line break follows.

@@ -35,6 +35,46 @@ fn a_question_is_answered_and_the_line_of_figures_follows() {
 }
 
 #[test]
+fn output_is_what_the_options_say() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.to_str().expect("a path of text").to_owned()
+    };
+    let schema = file(
+        "schema.json",
+        r#"{"type": "array", "items": {"const": 1}, "minItems": 2,
+        "maxItems": 2}"#,
+    );
+    let lark = file("sum.lark", "start: \"1+1=\" /[0-9]/\n");
+    let wrong = file("wrong.json", r#"{"not": {}}"#);
+    let generate = |more: &[&str]| {
+        let usual = ["generate", "--chat", "Answer.", "--json"];
+        one(&usual.iter().chain(more).copied().collect::<Vec<_>>())
+    };
+    for (more, is_right) in [
+        (
+            &["--choice", "yes", "--choice", "no"][..],
+            (|text| ["yes", "no"].contains(&text)) as fn(&str) -> bool,
+        ),
+        (&["--regex", "[a-c]{2}-[0-9]"], |text| text.len() == 4 && text.contains('-')),
+        (&["--grammar", &lark], |text| text.starts_with("1+1=") && text.len() == 5),
+        (&["--json-schema", &schema], |text| text.matches('1').count() == 2),
+    ] {
+        let line = generate(more);
+        let text = line["text"].as_str().expect("text");
+        assert!(is_right(text), "{more:?}: {text:?}");
+        assert_eq!(line["finish_reason"], "stop", "{more:?}");
+        let plain = generate(&[more, &["--plain"]].concat());
+        assert_eq!(plain["ids"], line["ids"], "{more:?}");
+    }
+    let refused = run(&with_pair(&["generate", "x", "--json-schema", &wrong]));
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.err.contains("--json-schema: cannot be used"), "{}", refused.err);
+}
+
+#[test]
 fn comparing_reports_equality_and_the_speed_up() {
     let run = run(&with_pair(&["chat", CODE, "--compare", "--max-tokens", "64"])).ok();
     assert!(run.err.contains("ids equal · bytes equal"), "{}", run.err);

@@ -1,0 +1,55 @@
+//! The description of a set of texts.
+
+/// A set of texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Grammar {
+    /// This text.
+    Text(String),
+    /// A JSON document that is valid by this schema, which is JSON text itself. Properties come in
+    /// the order in which the schema names them. Between tokens of JSON there may be a space or two,
+    /// or a line break and what a line is indented by: see [`Grammar::LONGEST_GAP`].
+    Json(String),
+    /// What this regular expression matches as a whole, in the syntax of the crate `regex`, without
+    /// anchors and look-around.
+    Regex(String),
+    /// A grammar in the Lark dialect of llguidance, whose first rule is called `start`.
+    Lark(String),
+    /// Any text up to the first occurrence of this one, and that.
+    Through(String),
+    /// One after the other.
+    Sequence(Vec<Grammar>),
+    /// One of these; at least one.
+    Choice(Vec<Grammar>),
+    /// This, or nothing.
+    Optional(Box<Grammar>),
+    /// One or more.
+    Repeat {
+        /// What is repeated.
+        item: Box<Grammar>,
+        /// What stands between two of them.
+        between: Box<Grammar>,
+    },
+}
+
+impl Grammar {
+    /// Most characters of whitespace in one place between tokens of JSON: a line break (two
+    /// characters) and the indentation of a document that is nested deeper than models write.
+    /// Without a bound a model that has lost its way writes whitespace for ever, and that is valid
+    /// JSON so far.
+    pub const LONGEST_GAP: usize = 22;
+
+    /// Any JSON object.
+    pub fn json_object() -> Grammar {
+        Grammar::Json(r#"{"type": "object"}"#.to_owned())
+    }
+
+    /// One of these texts.
+    pub fn choice<T: Into<String>>(texts: impl IntoIterator<Item = T>) -> Grammar {
+        Grammar::Choice(texts.into_iter().map(|text| Grammar::Text(text.into())).collect())
+    }
+
+    /// A little whitespace, or none.
+    pub fn gap() -> Grammar {
+        Grammar::Optional(Box::new(Grammar::Regex("[ \\n\\r\\t]{1,8}".into())))
+    }
+}

@@ -1,0 +1,7 @@
+//! Grammars over a small vocabulary: what they accept, what they cost, and that a matcher's state is
+//! its grammar and its tokens.
+
+mod bounds;
+mod common;
+mod texts;
+mod walks;
