@@ -19,7 +19,7 @@ pub struct Shaper {
 
 impl Shaper {
     /// Of a request whose known tokens end here.
-    pub fn new(told: Arc<ShapedRequest>) -> Shaper {
+    pub(crate) fn new(told: Arc<ShapedRequest>) -> Shaper {
         let bans = told.banned.iter().map(|&token| (token, f32::NEG_INFINITY));
         let additions = told.shaping.logit_bias.iter().copied().chain(bans).collect();
         let counts = match told.shaping.penalizes() {
@@ -64,7 +64,7 @@ pub(crate) struct Shapers {
 
 impl Shapers {
     /// Takes in what is told of requests whose known tokens end with this step. A place that has
-    /// another holder by then is its alone.
+    /// another holder by now is that one's alone.
     pub(crate) fn begin(&mut self, planned: &[PlannedRow]) {
         for row in planned {
             let Work::Chunk { then: Then::Choose, .. } = row.work else { continue };
