@@ -291,9 +291,14 @@ impl Target for Script {
         &[]
     }
 
-    fn choose(&mut self, _: &[usize], draws: &[Draw], _: &[Shape<'_>], out: &mut [u32]) {
-        for (draw, out) in draws.iter().zip(out) {
-            *out = (self.says)(draw.position as usize);
+    /// Keeps to its script where that is allowed, and says the first id that is where it is not.
+    fn choose(&mut self, _: &[usize], draws: &[Draw], shapes: &[Shape<'_>], out: &mut [u32]) {
+        for (i, (draw, out)) in draws.iter().zip(out).enumerate() {
+            let wanted = (self.says)(draw.position as usize);
+            let mask = shapes.get(i).and_then(|shape| shape.allowed);
+            let allowed =
+                |id: &u32| mask.is_none_or(|mask| mask[*id as usize / 32] >> (id % 32) & 1 == 1);
+            *out = [wanted].into_iter().chain(0..320).find(allowed).expect("a row that may choose");
         }
     }
 
