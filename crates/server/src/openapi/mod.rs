@@ -137,13 +137,14 @@ enum Generates {
 }
 
 /// Every way a request can fail.
-const FAILURES: [(&str, &str); 9] = [
+const FAILURES: [(&str, &str); 10] = [
     ("400", "A field is wrong, or the prompt is too long; the error says which and what to do."),
     ("401", "No key, or a wrong one."),
     ("404", "The model is not served."),
     ("408", "The body did not arrive in time."),
     ("413", "The body is too large."),
     ("415", "The body does not call itself JSON."),
+    ("422", "What the answer has to be left no token to go on with."),
     ("429", "The queue is full."),
     ("500", "A mistake of the server."),
     (
@@ -169,7 +170,7 @@ fn answers(content: &Value, failures: &[&str]) -> Value {
 fn posted(summary: &str, request: &Value, content: &Value, generates: Generates) -> Value {
     let mut failures = vec!["400", "401", "404", "408", "413", "415", "500", "503"];
     if generates == Generates::Yes {
-        failures.push("429");
+        failures.extend(["422", "429"]);
     }
     json!({"post": {
         "summary": summary,

@@ -17,8 +17,8 @@ from urllib.parse import urlparse
 BASE = os.environ["SLIPSTREAM_URL"]
 ADDRESS = (urlparse(BASE).hostname, urlparse(BASE).port)
 CROWD = 3000
-# Where the end of a connection is lost on the way, the time for its head ends it: one minute after a
-# handshake that may itself be repeated for as long. Waiting stops here only if something hangs.
+# Where the end of a connection is lost on the way, the time for its head ends it, after a handshake that
+# may be repeated for a minute. Waiting stops here only if something hangs.
 LONGEST = 300
 
 

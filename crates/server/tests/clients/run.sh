@@ -33,8 +33,8 @@ npm install --silent --no-audit --no-fund --prefix "$work" "openai@$OPENAI_NODE"
 cp "$here"/*.test.mjs "$work/"
 
 printf '# for the suite\nsk-suite\n' >"$work/keys"
-# Few descriptors, so that crowds meet the limit.
-(ulimit -n 1024 && exec "$binary" serve --port 0 --served-name smollm2 --api-key-file "$work/keys" --log json \
+# Few descriptors, so that crowds meet the limit; and little patience with connections whose end was lost.
+(ulimit -n 1024 && exec "$binary" serve --port 0 --header-timeout 15 --served-name smollm2 --api-key-file "$work/keys" --log json \
     >"$work/ready" 2>"$work/log") &
 server=$!
 trap 'kill -KILL $server 2>/dev/null || true' EXIT

@@ -490,7 +490,7 @@ fn what_is_at_fault_is_named_by_its_own_name() {
         ("tool_choice", json!({"type": "allowed_tools"}), "tool_choice"),
         ("max_output_tokens", json!(0), "max_output_tokens"),
         ("temperature", json!(3), "temperature"),
-        ("text", json!({"format": {"type": "grammar"}}), "text.format"),
+        ("text", json!({"format": {"type": "grammar"}}), "text.format.type"),
         ("text", json!({"shape": 5}), "text.shape"),
         ("text", json!(5), "text"),
         ("reasoning", json!({"summary": "detailed"}), "reasoning.summary"),

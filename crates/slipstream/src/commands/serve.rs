@@ -30,7 +30,8 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Failure> {
 fn config(args: &ServeArgs) -> Result<Config, Failure> {
     let ListenArgs { host, port, api_key, api_key_file, served_name, cors_origin, .. } =
         &args.listen;
-    let LimitArgs { max_body, max_connections, request_timeout, drain_timeout } = args.limits;
+    let LimitArgs { max_body, max_connections, header_timeout, request_timeout, drain_timeout } =
+        args.limits;
     let mut keys = api_key.clone();
     if let Some(path) = api_key_file {
         keys.extend(keys_of(path)?);
@@ -48,6 +49,7 @@ fn config(args: &ServeArgs) -> Result<Config, Failure> {
         limits: Limits {
             body_bytes: max_body.saturating_mul(1 << 20),
             connections: max_connections,
+            head_time: header_timeout,
             request_time: Some(request_timeout),
             drain_time: drain_timeout,
             ..Limits::default()

@@ -84,6 +84,9 @@ pub(super) struct LimitArgs {
     /// Connections at once at most; the system may allow fewer
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = at_least_one)]
     pub(super) max_connections: usize,
+    /// Seconds that a connection may take to send the head of a request, and may be idle
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub(super) header_timeout: Duration,
     /// Seconds of a request at most, waiting included
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds)]
     pub(super) request_timeout: Duration,
