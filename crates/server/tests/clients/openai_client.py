@@ -248,6 +248,16 @@ class Responses(unittest.TestCase):
         self.assertGreater(second.usage.input_tokens, first.usage.input_tokens)
         self.assertTrue(second.output)
 
+    def test_parse_helper(self):
+        class Answer(pydantic.BaseModel):
+            size: typing.Literal["small", "large"]
+            sure: bool
+
+        response = client().responses.parse(
+            model=MODEL, input="Is a whale large?", text_format=Answer, max_output_tokens=64
+        )
+        self.assertIsInstance(response.output_parsed, Answer)
+
     def test_log_probabilities(self):
         answer = respond(temperature=0, include=["message.output_text.logprobs"], top_logprobs=3)
         entries = answer.output[0].content[0].logprobs

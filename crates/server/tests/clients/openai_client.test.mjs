@@ -87,6 +87,52 @@ const respond = (more) =>
     ...more,
   });
 
+test("an answer keeps to its schema, drafted or not", async () => {
+  const schema = {
+    type: "object",
+    properties: { colour: { enum: ["red", "green"] }, warm: { type: "boolean" } },
+    required: ["colour", "warm"],
+    additionalProperties: false,
+  };
+  const response_format = { type: "json_schema", json_schema: { name: "c", strict: true, schema } };
+  for (const temperature of [0, 1]) {
+    const asked = { response_format, temperature, max_tokens: 64 };
+    const drafted = await chat(asked);
+    assert.deepEqual(Object.keys(JSON.parse(drafted.choices[0].message.content)).sort(), [
+      "colour",
+      "warm",
+    ]);
+    const plain = await chat({ ...asked, speculation: { enabled: false } });
+    assert.equal(plain.choices[0].message.content, drafted.choices[0].message.content);
+  }
+  const response = await client.responses.create({
+    model,
+    input: "Name a colour.",
+    max_output_tokens: 64,
+    text: { format: { type: "json_schema", name: "c", strict: true, schema } },
+  });
+  assert.equal(response.status, "completed");
+  assert.ok(["red", "green"].includes(JSON.parse(response.output_text).colour));
+});
+
+test("a call that must be made is made", async () => {
+  const parameters = {
+    type: "object",
+    properties: { unit: { enum: ["C", "F"] } },
+    required: ["unit"],
+    additionalProperties: false,
+  };
+  const weather = { type: "function", function: { name: "weather", parameters } };
+  const named = { type: "function", function: { name: "weather" } };
+  for (const tool_choice of ["required", named]) {
+    const asked = { tools: [weather], tool_choice, parallel_tool_calls: false, max_tokens: 96 };
+    const { message, finish_reason } = (await chat(asked)).choices[0];
+    assert.equal(message.tool_calls.length, 1);
+    assert.equal(finish_reason, "tool_calls");
+    assert.ok(["C", "F"].includes(JSON.parse(message.tool_calls[0].function.arguments).unit));
+  }
+});
+
 test("a response is the chat in other words", async () => {
   const answer = await respond({ temperature: 0, metadata: { a: "b" } });
   assert.equal(answer.object, "response");
