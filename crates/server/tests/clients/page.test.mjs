@@ -156,10 +156,11 @@ test("a race tells the speed-up and that the bytes are the same", () =>
 
 test("everything can be done from the keyboard", () =>
   visit({}, async (page) => {
-    await settings(page, { length: 1500 });
-    await page.reload();
     const focus = () => page.evaluate(() => document.activeElement.id);
     assert.equal(await focus(), "prompt", "the prompt waits for text");
+    // Long enough that it does not end by itself before it is stopped.
+    await settings(page, { length: 4000 });
+    await page.locator("#prompt").focus();
     await page.keyboard.type("Tell a very long story.");
     await page.keyboard.press("Shift+Enter");
     await page.keyboard.type("Begin.");
