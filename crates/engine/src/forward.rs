@@ -3,8 +3,9 @@
 
 use crate::counters::StepTimes;
 use crate::draft::{DraftRow, Drafter};
-use crate::guide::{Followed, Guide, Guides, Mask};
-use crate::shaper::Shapers;
+use crate::guide::{self, Followed, Guide, Mask};
+use crate::holders::Holders;
+use crate::shaper::Shaper;
 use crate::target::Target;
 use device::Clock;
 use kernels::accept::accept;
@@ -18,8 +19,9 @@ pub(crate) struct Forward {
     drafter: Box<dyn Drafter>,
     page_size: usize,
     clock: Clock,
-    shapers: Shapers,
-    guides: Guides,
+    vocab: usize,
+    shapers: Holders<Shaper>,
+    guides: Holders<Guide>,
     pass: Pass,
     /// An [`Entry`] a planned row of the last step.
     results: Vec<u32>,
@@ -110,21 +112,23 @@ impl Forward {
         vocab: usize,
         clock: &Clock,
     ) -> Forward {
-        let (shapers, guides) = (Shapers::default(), Guides::new(vocab));
+        let (shapers, guides) = (Holders::new(), Holders::new());
         let (pass, results, clock) = (Pass::default(), Vec::new(), clock.clone());
-        Forward { target, drafter, page_size, clock, shapers, guides, pass, results }
+        Forward { target, drafter, page_size, clock, vocab, shapers, guides, pass, results }
     }
 
     /// Runs the step `planned`.
     pub(crate) fn run(&mut self, planned: &[PlannedRow], mut memory: StepMemory<'_>) -> Aside {
         let mut times = StepTimes::default();
-        self.shapers.begin(planned);
+        self.shapers.begin(planned, |row| row.shaped.clone().map(Shaper::new));
         let start = self.clock.now();
-        self.guides.begin(planned);
+        let vocab = self.vocab;
+        self.guides
+            .begin(planned, |row| row.constrained.as_deref().map(|told| Guide::new(told, vocab)));
         times.masks = self.clock.now() - start;
         let mut drafts = self.draft(planned, &memory, &mut times);
         let drafted = self.clock.now();
-        let followed = self.guides.follow(planned, &mut drafts);
+        let followed = guide::follow(&mut self.guides, planned, &mut drafts);
         let masked = self.clock.now();
         times.masks += masked - drafted;
 
@@ -139,13 +143,16 @@ impl Forward {
         let (mut outcomes, logprobs) = self.accept(&blocks, &chosen);
         let accepted = self.clock.now();
         for (block, outcome) in blocks.iter().zip(&mut outcomes) {
-            outcome.end = self.guides.push(block.row.row, &outcome.tokens);
+            let guide = self.guides.of_mut(block.row.row);
+            outcome.end = guide.and_then(|guide| guide.push(&outcome.tokens));
         }
         let pushed = self.clock.now();
         self.results.resize(blocks.len() * memory.stride, 0);
         publish(&blocks, &outcomes, &mut memory, &mut self.results);
         for (block, outcome) in blocks.iter().zip(&outcomes) {
-            self.shapers.push(block.row.row, &outcome.tokens);
+            if let Some(shaper) = self.shapers.of_mut(block.row.row) {
+                shaper.push(&outcome.tokens);
+            }
         }
         let verified = self.clock.now();
         times.masks += pushed - accepted;

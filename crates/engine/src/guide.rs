@@ -1,9 +1,7 @@
 //! What the forward lane keeps of requests whose text is constrained: how far each text is, and
-//! which tokens may come next. The host tells it once, with the chunk that ends a request's known
-//! tokens; from there on the lane follows what it chooses itself, so no step waits for the one
-//! before. Rows without a constraint have nothing here.
+//! which tokens may come next. Rows without a constraint have nothing here.
 
-use cache::Row;
+use crate::holders::Holders;
 use schedule::{ConstrainedRequest, End, Matcher, PlannedRow, RowEnd, Then, Work};
 
 /// Tokens that may be chosen: bit `t % 32` of word `t / 32`.
@@ -29,12 +27,12 @@ pub(crate) struct Guide {
 
 impl Guide {
     /// Of a request whose known tokens end here, over a vocabulary of `vocab` tokens.
-    fn new(told: &ConstrainedRequest, vocab: usize) -> Guide {
+    pub(crate) fn new(told: &ConstrainedRequest, vocab: usize) -> Guide {
         let matcher = told.constraint.0.matcher();
         let stops = told.stops.iter().copied().filter(|&id| (id as usize) < vocab).collect();
         let next = vec![0; vocab.div_ceil(32)];
         let mut guide = Guide { matcher, stops, next, end: None };
-        guide.push(&told.output);
+        guide.take_all(&told.output);
         guide
     }
 
@@ -70,8 +68,16 @@ impl Guide {
         masks
     }
 
-    /// Takes in what was chosen.
-    fn push(&mut self, tokens: &[u32]) {
+    /// Takes in what was chosen. Returns why nothing can follow, when nothing can.
+    pub(crate) fn push(&mut self, tokens: &[u32]) -> Option<RowEnd> {
+        if self.end.is_none() && !tokens.is_empty() {
+            self.take_all(tokens);
+        }
+        self.end
+    }
+
+    /// Takes `tokens` in, up to where the text ends, and looks what may follow.
+    fn take_all(&mut self, tokens: &[u32]) {
         for &token in tokens {
             if self.stops.contains(&token) {
                 self.end = Some(RowEnd::Complete);
@@ -115,73 +121,22 @@ fn allows(mask: &[u32], token: u32) -> bool {
     mask.get(token as usize / 32).is_some_and(|word| word >> (token % 32) & 1 == 1)
 }
 
-/// The guides of the running requests, by place in the row table.
-pub(crate) struct Guides {
-    vocab: usize,
-    by_place: Vec<Option<(Row, Guide)>>,
-}
-
-impl Guides {
-    /// Over a vocabulary of `vocab` tokens.
-    pub(crate) fn new(vocab: usize) -> Guides {
-        Guides { vocab, by_place: Vec::new() }
-    }
-
-    /// Takes in what is told of requests whose known tokens end with this step. A place that has
-    /// another holder by then is its alone.
-    pub(crate) fn begin(&mut self, planned: &[PlannedRow]) {
-        for row in planned {
-            let Work::Chunk { then: Then::Choose, .. } = row.work else { continue };
-            let place = row.row.index;
-            let told = row.constrained.as_deref();
-            if self.by_place.len() <= place {
-                if told.is_none() {
-                    continue;
-                }
-                self.by_place.resize_with(place + 1, || None);
+/// Cuts the drafts of each planned row to what its constraint allows.
+pub(crate) fn follow(
+    guides: &mut Holders<Guide>,
+    planned: &[PlannedRow],
+    drafts: &mut [Vec<u32>],
+) -> Vec<Followed> {
+    let follow = |(row, drafts): (&PlannedRow, &mut Vec<u32>)| {
+        let proposed = drafts.len();
+        let chooses = !matches!(row.work, Work::Chunk { then: Then::Continue, .. });
+        match guides.of_mut(row.row).filter(|guide| chooses && guide.end.is_none()) {
+            None => Followed { masks: Vec::new(), looked_at: proposed },
+            Some(guide) => {
+                let masks = guide.follow(drafts);
+                Followed { looked_at: proposed.min(masks.len()), masks }
             }
-            self.by_place[place] = told.map(|told| (row.row, Guide::new(told, self.vocab)));
         }
-    }
-
-    /// The guide of a row's holder, if its text is constrained.
-    pub(crate) fn of(&self, row: Row) -> Option<&Guide> {
-        let (holder, guide) = self.by_place.get(row.index)?.as_ref()?;
-        (*holder == row).then_some(guide)
-    }
-
-    fn of_mut(&mut self, row: Row) -> Option<&mut Guide> {
-        let (holder, guide) = self.by_place.get_mut(row.index)?.as_mut()?;
-        (*holder == row).then_some(guide)
-    }
-
-    /// Cuts the drafts of each planned row to what its constraint allows.
-    pub(crate) fn follow(
-        &mut self,
-        planned: &[PlannedRow],
-        drafts: &mut [Vec<u32>],
-    ) -> Vec<Followed> {
-        let follow = |(row, drafts): (&PlannedRow, &mut Vec<u32>)| {
-            let proposed = drafts.len();
-            let chooses = !matches!(row.work, Work::Chunk { then: Then::Continue, .. });
-            match self.of_mut(row.row).filter(|guide| chooses && guide.end.is_none()) {
-                None => Followed { masks: Vec::new(), looked_at: proposed },
-                Some(guide) => {
-                    let masks = guide.follow(drafts);
-                    Followed { looked_at: proposed.min(masks.len()), masks }
-                }
-            }
-        };
-        planned.iter().zip(drafts).map(follow).collect()
-    }
-
-    /// Takes in what was chosen for a row's holder. Returns why nothing can follow, when nothing
-    /// can.
-    pub(crate) fn push(&mut self, row: Row, tokens: &[u32]) -> Option<RowEnd> {
-        let guide = self.of_mut(row)?;
-        if guide.end.is_none() && !tokens.is_empty() {
-            guide.push(tokens);
-        }
-        guide.end
-    }
+    };
+    planned.iter().zip(drafts).map(follow).collect()
 }

@@ -15,6 +15,7 @@ mod counters;
 pub mod draft;
 mod forward;
 mod guide;
+mod holders;
 mod measure;
 mod memory;
 mod open;
