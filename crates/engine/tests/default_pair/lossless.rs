@@ -48,6 +48,22 @@ fn bytes(outputs: &[Output]) -> Vec<(Vec<u32>, String)> {
     outputs.iter().map(|output| (output.ids(), output.text.clone())).collect()
 }
 
+/// Runs `plain` with blocks of `width`: the bytes must be those of `truth`, and some drafts accepted.
+fn wide_is_plain(
+    engine: &mut Engine,
+    plain: &[Request],
+    truth: &[(Vec<u32>, String)],
+    width: usize,
+    what: &str,
+) {
+    let speculation = Speculation::Width(width);
+    let wide = plain.iter().cloned().map(|r| Request { speculation, ..r }).collect();
+    let outputs = engine.run(wide).expect("runs");
+    assert_eq!(bytes(&outputs), truth, "{what}, width {width}");
+    let accepted: usize = outputs.iter().map(|o| o.stats.committed - o.stats.steps).sum();
+    assert!(accepted > 0, "no draft was ever accepted");
+}
+
 #[test]
 fn drafts_batches_and_chunks_change_no_byte() {
     for temperature in [0.0, 0.7, 1.0] {
@@ -56,13 +72,9 @@ fn drafts_batches_and_chunks_change_no_byte() {
         let mut engine = Engine::new(loaded, options());
         let truth = bytes(&engine.run(plain.clone()).expect("runs"));
         assert!(truth.iter().all(|(ids, text)| !ids.is_empty() && !text.is_empty()));
+        let what = format!("T {temperature}");
         for width in [2, 4, 8, 16] {
-            let speculation = Speculation::Width(width);
-            let wide = plain.iter().cloned().map(|r| Request { speculation, ..r }).collect();
-            let outputs = engine.run(wide).expect("runs");
-            assert_eq!(bytes(&outputs), truth, "T {temperature}, width {width}");
-            let accepted: usize = outputs.iter().map(|o| o.stats.committed - o.stats.steps).sum();
-            assert!(accepted > 0, "no draft was ever accepted");
+            wide_is_plain(&mut engine, &plain, &truth, width, &what);
         }
         for (chunk, max_running) in [(1, 6), (7, 1), (64, 3)] {
             let options = EngineOptions { chunk, max_running, ..options() };
@@ -119,13 +131,9 @@ fn shaped_logits_are_the_same_with_and_without_drafts() {
         for ((ids, _), request) in truth.iter().zip(&plain) {
             assert!(ids.len() >= request.limits.min_tokens);
         }
+        let what = format!("T {temperature}");
         for width in [4, 16] {
-            let speculation = Speculation::Width(width);
-            let wide = plain.iter().cloned().map(|r| Request { speculation, ..r }).collect();
-            let outputs = engine.run(wide).expect("runs");
-            assert_eq!(bytes(&outputs), truth, "T {temperature}, width {width}");
-            let accepted: usize = outputs.iter().map(|o| o.stats.committed - o.stats.steps).sum();
-            assert!(accepted > 0, "no draft was ever accepted");
+            wide_is_plain(&mut engine, &plain, &truth, width, &what);
         }
         let random = |id: u64, at: usize| ((id * 31 + at as u64) * 7919 % 49152) as u32;
         let auto = plain.iter().cloned().map(|r| Request { speculation: Speculation::Auto, ..r });
