@@ -1,7 +1,8 @@
-//! Plain and drafted decoding, one request at a time, interleaved: A B A B.
+//! Plain and drafted decoding, one request at a time, in turns: A B B A.
 
 use super::workload::Workload;
 use crate::args::SpeedArgs;
+use crate::commands::bench::mirrored;
 use crate::failure::Failure;
 use crate::session::load;
 use device::{Device, LaneId};
@@ -33,8 +34,9 @@ pub(crate) fn run(args: SpeedArgs) -> Result<(), Failure> {
         None => vec![("plain", Speculation::Off)],
     };
     let mut passes: Vec<Vec<Pass>> = kinds.iter().map(|_| Vec::new()).collect();
-    for _ in 0..args.repeats {
-        for ((_, speculation), passes) in kinds.iter().zip(&mut passes) {
+    for repeat in 0..args.repeats {
+        let turn = kinds.iter().zip(&mut passes).collect();
+        for ((_, speculation), passes) in mirrored(turn, repeat) {
             passes.push(measure(&mut engine, &workload, args.temperature, *speculation)?);
         }
     }

@@ -84,7 +84,7 @@ pub(super) struct RequestArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Settings")]
 pub(super) struct SettingArgs {
-    /// Settings to compare in turns, A B A B: plain, drafted. Otherwise drafted, or plain without a
+    /// Settings to compare in turns, A B B A: plain, drafted. Otherwise drafted, or plain without a
     /// drafter
     #[arg(long, value_name = "MODE,…", value_delimiter = ',', conflicts_with = "plain")]
     pub(super) compare: Vec<Mode>,

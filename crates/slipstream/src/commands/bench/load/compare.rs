@@ -1,10 +1,11 @@
-//! Runs a load on every setting that is compared, in turns: A B A B.
+//! Runs a load on every setting that is compared, in turns that mirror one another: A B B A.
 
 use super::args::{LoadArgs, Mode};
 use super::items::Item;
 use super::play::{Load, Pacing, Played, play};
 use super::truth::{Outputs, Truth};
 use crate::args::ModelArgs;
+use crate::commands::bench::mirrored;
 use crate::failure::Failure;
 use crate::session::load;
 use device::{Device, Fence, Threads};
@@ -93,7 +94,7 @@ impl<'a> Comparison<'a> {
         let mut runs = Vec::new();
         for pacing in self.pacings.clone() {
             for repeat in 0..self.args.settings.repeats {
-                for (engine, mode) in self.settings() {
+                for (engine, mode) in mirrored(self.settings(), repeat) {
                     let played = self.play(engine, self.items, pacing, mode)?;
                     let setting = Setting { mode, fence: self.engines[engine].0 };
                     runs.push(Run { pacing, setting, repeat, played });

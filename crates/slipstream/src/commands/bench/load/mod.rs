@@ -2,7 +2,7 @@
 //! throughput, latencies, acceptance, host and device time, memory. No HTTP.
 //!
 //! ```text
-//! args → items (drawn, or read from a trace) → compare: play, A B A B → figures → text, JSON, page
+//! args → items (drawn, or read from a trace) → compare: play, A B B A → figures → text, JSON, page
 //! ```
 
 mod args;
