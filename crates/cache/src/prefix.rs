@@ -1,7 +1,7 @@
 //! The prefix cache: leases over pages, and what outlives them in the radix tree.
 
 use crate::page::{Account, Pages};
-use crate::radix::{NodeId, Page, Radix};
+use crate::radix::{Inserted, NodeId, Page, Radix};
 
 /// What an asker will do with a cached prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,10 @@ impl Lease {
     pub fn shared(&self) -> usize {
         self.shared
     }
+
+    fn shared_pages(&self) -> &[u32] {
+        &self.pages[..self.shared]
+    }
 }
 
 /// All pages of the pool: free, leased, or cached by the tokens they hold.
@@ -87,10 +91,16 @@ impl PrefixCache {
         self.pages.account().free + self.tree.unpinned()
     }
 
-    /// How many pages would become available if `lease` were given back now; a lower bound when
-    /// others share its prefix.
+    /// How many pages would become available if `lease` were given back now.
     pub fn reclaimable(&self, lease: &Lease) -> usize {
-        lease.pages.len() - lease.shared + self.tree.held_alone(lease.node)
+        let (alone, _) = self.tree.held(lease.node, lease.shared_pages());
+        lease.pages.len() - lease.shared + alone
+    }
+
+    /// How many pages `lease` reads besides those that took their places in the tree: given back
+    /// and acquired again, it would need so many fewer.
+    pub fn outside(&self, lease: &Lease) -> usize {
+        self.tree.held(lease.node, lease.shared_pages()).1
     }
 
     /// How much of `tokens` is cached. Does not count as a use.
@@ -137,21 +147,17 @@ impl PrefixCache {
     }
 
     /// Lets others use the whole pages of `tokens`, which are committed and will never be written
-    /// again, while the lease goes on. The first `drafter` tokens have drafter context. Does
-    /// nothing when another request was first with the same tokens: both keep their own pages,
-    /// and the release sorts it out.
+    /// again, while the lease goes on. The first `drafter` tokens have drafter context. Pages whose
+    /// tokens the tree has already stay private, and the release sorts it out; but pages that bring
+    /// drafter context where the tree's have none take their place.
     pub fn publish(&mut self, lease: &mut Lease, tokens: &[u32], drafter: usize) {
         self.tree.tick();
-        let (whole, rest, pages) = self.private(lease, tokens, drafter);
-        if pages.is_empty() || self.tree.has(lease.node, rest) {
-            return;
-        }
-        pages.iter().for_each(|page| self.pages.adopt(page.id));
-        // The old pin counts on the same path but not on the new node.
-        let node = self.tree.attach(lease.node, rest, &pages);
-        self.tree.pin(node);
-        self.tree.unpin(lease.node);
-        (lease.shared, lease.node) = (whole, node);
+        let (_, rest, pages) = self.private(lease, tokens, drafter);
+        let (node, inserted) = self.tree.publish(lease.node, rest, &pages);
+        lease.shared += inserted.adopted.len();
+        self.settle(inserted);
+        self.tree.lengthen(lease.node, node);
+        lease.node = node;
         self.pages.check();
     }
 
@@ -162,13 +168,21 @@ impl PrefixCache {
         self.tree.tick();
         let (whole, rest, pages) = self.private(&lease, tokens, drafter);
         let inserted = self.tree.insert(lease.node, rest, &pages);
-        inserted.adopted.into_iter().for_each(|page| self.pages.adopt(page));
-        inserted.displaced.into_iter().for_each(|page| self.pages.evict(page));
-        let surplus = lease.pages.drain(whole..).chain(inserted.duplicates);
+        let duplicates = self.settle(inserted);
+        let surplus = lease.pages.drain(whole..).chain(duplicates);
         // In reverse, so that the next lease gets them in the order this one had them.
         surplus.rev().for_each(|page| self.pages.give_back(page));
-        self.tree.unpin(lease.node);
+        let unread = self.tree.unpin(lease.node, lease.shared_pages());
+        unread.into_iter().for_each(|page| self.pages.evict(page));
         self.pages.check();
+    }
+
+    /// Enters in the accounts what the tree took and what it lets go. The lease's own that it has no
+    /// use for.
+    fn settle(&mut self, inserted: Inserted) -> Vec<u32> {
+        inserted.adopted.into_iter().for_each(|page| self.pages.adopt(page));
+        inserted.displaced.into_iter().for_each(|page| self.pages.evict(page));
+        inserted.duplicates
     }
 
     /// Forgets every cached prefix that no lease uses.
@@ -233,22 +247,53 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lease_reads_is_neither_evicted_nor_replaced() {
+    fn what_a_lease_reads_is_not_evicted() {
         let mut cache = PrefixCache::new(4, 4);
         let tokens: Vec<u32> = (0..8).collect();
         run(&mut cache, &tokens, Need::Target, 0);
         let (reader, _) = cache.acquire(&tokens, Need::Target);
-        let pages = reader.pages().to_vec();
         // Two pages are free; a third would have to come from the reader.
         let (mut other, _) = cache.acquire(&tokens, Need::TargetAndDrafter);
         assert_eq!(cache.grow(&mut other, 12), Err(1));
         cache.grow(&mut other, 8).expect("two pages are free");
-        cache.release(other, &tokens, 8);
-        assert_eq!(cache.lookup(&tokens), Match { pages: 2, with_drafter: 0 });
+        cache.release(other, &tokens, 0);
         let (again, _) = cache.acquire(&tokens, Need::Target);
-        assert_eq!(again.pages(), pages);
+        assert_eq!(again.pages(), reader.pages());
         cache.release(again, &tokens, 0);
         cache.release(reader, &tokens, 0);
+    }
+
+    /// Under load some request always reads a common prefix. One that computes it again, because it
+    /// drafts, must be the last that has to.
+    #[test]
+    fn drafter_context_comes_in_while_others_read() {
+        for ends in ["published", "released"] {
+            let mut cache = PrefixCache::new(6, 4);
+            let tokens: Vec<u32> = (0..8).collect();
+            run(&mut cache, &tokens, Need::Target, 0);
+            let (reader, _) = cache.acquire(&tokens, Need::Target);
+            let (mut drafts, found) = cache.acquire(&tokens, Need::TargetAndDrafter);
+            assert_eq!(found.pages, 0);
+            cache.grow(&mut drafts, 8).expect("four pages are free");
+            let (old, new) = (reader.pages().to_vec(), drafts.pages().to_vec());
+            if ends == "published" {
+                cache.publish(&mut drafts, &tokens, 8);
+                assert_eq!(drafts.shared(), 2);
+            } else {
+                let (lease, _) = cache.acquire(&[], Need::Target);
+                cache.release(std::mem::replace(&mut drafts, lease), &tokens, 8);
+            }
+            let (next, found) = cache.acquire(&tokens, Need::TargetAndDrafter);
+            assert_eq!((found.with_drafter, next.pages()), (2, &new[..]), "{ends}");
+            assert_eq!(reader.pages(), old, "what it reads stays its own");
+            // Nobody may have the pages that it reads, though they are not in the tree.
+            assert_eq!(cache.account(), Account { free: 2, cached: 4, in_use: 0, total: 6 });
+            assert_eq!(cache.available(), 2);
+            cache.release(next, &tokens, 8);
+            cache.release(drafts, if ends == "published" { &tokens } else { &[] }, 8);
+            cache.release(reader, &tokens, 0);
+            assert_eq!(cache.account(), Account { free: 4, cached: 2, in_use: 0, total: 6 });
+        }
     }
 
     #[test]

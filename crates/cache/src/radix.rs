@@ -33,6 +33,18 @@ struct Node {
     pins: usize,
     /// The operation that used the node last.
     used: u64,
+    /// Pages that left the tree while leases of the node read them.
+    retired: Vec<Retired>,
+}
+
+/// A page that others took the place of while somebody read it.
+#[derive(Debug)]
+struct Retired {
+    /// Where it was among the node's pages.
+    place: usize,
+    id: u32,
+    /// Leases that still read it.
+    readers: usize,
 }
 
 #[derive(Debug)]
@@ -47,14 +59,14 @@ pub(crate) struct Radix {
     unpinned: usize,
 }
 
-/// What became of the pages offered to [`Radix::insert`].
+/// What became of the pages offered to [`Radix::insert`] or [`Radix::publish`].
 #[derive(Debug, Default)]
 pub(crate) struct Inserted {
     /// In the tree now.
     pub(crate) adopted: Vec<u32>,
     /// Not needed: the tree has the same tokens.
     pub(crate) duplicates: Vec<u32>,
-    /// Left the tree: the same tokens came with drafter context.
+    /// Left the tree, and nobody reads them: the same tokens came with drafter context.
     pub(crate) displaced: Vec<u32>,
 }
 
@@ -68,6 +80,7 @@ impl Radix {
             children: HashMap::new(),
             pins: 0,
             used: 0,
+            retired: Vec::new(),
         });
         Radix { nodes, root, page_size, clock: 0, evictable: BTreeSet::new(), unpinned: 0 }
     }
@@ -120,22 +133,12 @@ impl Radix {
     }
 
     /// Adds `pages`, which hold `tokens`, below `from`. Where the tree has the same tokens its own
-    /// pages stay, but for those that lack drafter context, that nobody reads now, and for which
-    /// the newcomer brings it.
+    /// pages stay, but for those that lack drafter context while the newcomer brings it.
     pub(crate) fn insert(&mut self, from: NodeId, tokens: &[u32], pages: &[Page]) -> Inserted {
         let mut out = Inserted::default();
         let (mut at, mut rest, mut new) = (from, tokens, pages);
         while let Some((next, common)) = self.step(at, rest) {
-            let node = &mut self.nodes[next];
-            for (old, &page) in node.pages.iter_mut().zip(new) {
-                if node.pins == 0 && page.drafter && !old.drafter {
-                    out.displaced.push(old.id);
-                    out.adopted.push(page.id);
-                    *old = page;
-                } else {
-                    out.duplicates.push(page.id);
-                }
-            }
+            self.renew(next, &new[..common], &mut out);
             (at, rest, new) = (next, &rest[common * self.page_size..], &new[common..]);
         }
         if !new.is_empty() {
@@ -145,9 +148,51 @@ impl Radix {
         out
     }
 
-    /// Whether the page that begins `tokens` is cached below `from`.
-    pub(crate) fn has(&self, from: NodeId, tokens: &[u32]) -> bool {
-        self.child(from, tokens).is_some()
+    /// Adds as many of `pages`, which hold `tokens`, below `from` as can be in the tree themselves:
+    /// up to the first whose place is taken by a page as good. The node where they end.
+    pub(crate) fn publish(
+        &mut self,
+        from: NodeId,
+        tokens: &[u32],
+        pages: &[Page],
+    ) -> (NodeId, Inserted) {
+        let mut out = Inserted::default();
+        let (mut at, mut rest, mut new) = (from, tokens, pages);
+        while let Some(child) = self.child(at, rest) {
+            let common = self.common(child, rest);
+            let better = |(old, new): &(&Page, &Page)| new.drafter && !old.drafter;
+            let pairs = self.nodes[child].pages.iter().zip(&new[..common]);
+            let renewed = pairs.take_while(better).count();
+            if renewed == 0 {
+                return (at, out);
+            }
+            let (next, _) = self.step(at, &rest[..renewed * self.page_size]).expect("a child");
+            self.renew(next, &new[..renewed], &mut out);
+            (at, rest, new) = (next, &rest[renewed * self.page_size..], &new[renewed..]);
+        }
+        if !new.is_empty() {
+            out.adopted.extend(new.iter().map(|page| page.id));
+            at = self.attach(at, rest, new);
+        }
+        (at, out)
+    }
+
+    /// Offers a node other pages with its tokens. Those that bring drafter context where it has none
+    /// take the place of its own, which whoever reads them keeps.
+    fn renew(&mut self, id: NodeId, pages: &[Page], out: &mut Inserted) {
+        let node = &mut self.nodes[id];
+        for (place, (old, &page)) in node.pages.iter_mut().zip(pages).enumerate() {
+            if old.drafter || !page.drafter {
+                out.duplicates.push(page.id);
+                continue;
+            }
+            out.adopted.push(page.id);
+            match node.pins {
+                0 => out.displaced.push(old.id),
+                readers => node.retired.push(Retired { place, id: old.id, readers }),
+            }
+            *old = page;
+        }
     }
 
     /// A new, unpinned leaf below `parent`, which has no child that begins like it.
@@ -161,6 +206,7 @@ impl Radix {
             children: HashMap::new(),
             pins: 0,
             used: self.clock,
+            retired: Vec::new(),
         });
         let key = tokens[..self.page_size].to_vec();
         let other = self.nodes[parent].children.insert(key, id);
@@ -172,35 +218,62 @@ impl Radix {
 
     /// Keeps a node's path from being evicted.
     pub(crate) fn pin(&mut self, id: NodeId) {
-        self.walk_up(id, |tree, id| {
-            if tree.nodes[id].pins == 0 {
-                tree.unlist(id);
-                tree.unpinned -= tree.nodes[id].pages.len();
-            }
-            tree.nodes[id].pins += 1;
-        });
+        self.lengthen(self.root, id);
     }
 
-    /// Takes a pin back.
-    pub(crate) fn unpin(&mut self, id: NodeId) {
-        self.walk_up(id, |tree, id| {
-            let node = &mut tree.nodes[id];
-            node.pins = node.pins.checked_sub(1).expect("a pin that was set");
-            if node.pins == 0 {
-                tree.unpinned += tree.nodes[id].pages.len();
-                tree.list(id);
+    /// Moves a pin from a node to one below it.
+    pub(crate) fn lengthen(&mut self, from: NodeId, to: NodeId) {
+        let mut at = to;
+        while at != from {
+            if self.nodes[at].pins == 0 {
+                self.unlist(at);
+                self.unpinned -= self.nodes[at].pages.len();
             }
-        });
-    }
-
-    /// Pages that only the one pin on `id` keeps from being evicted.
-    pub(crate) fn held_alone(&self, id: NodeId) -> usize {
-        let (mut at, mut pages) = (id, 0);
-        while at != self.root && self.nodes[at].pins == 1 {
-            pages += self.nodes[at].pages.len();
+            self.nodes[at].pins += 1;
             at = self.nodes[at].parent;
         }
-        pages
+    }
+
+    /// Takes back a pin of who read `pages` on the path of `id`, all of it. Those of them that are
+    /// not in the tree and that nobody else reads.
+    pub(crate) fn unpin(&mut self, id: NodeId, pages: &[u32]) -> Vec<u32> {
+        let (mut at, mut end, mut unread) = (id, pages.len(), Vec::new());
+        while at != self.root {
+            let node = &mut self.nodes[at];
+            end -= node.pages.len();
+            node.retired.iter_mut().filter(|r| r.id == pages[end + r.place]).for_each(|r| {
+                r.readers -= 1;
+                unread.extend((r.readers == 0).then_some(r.id));
+            });
+            node.retired.retain(|retired| retired.readers > 0);
+            node.pins = node.pins.checked_sub(1).expect("a pin that was set");
+            let (pins, parent) = (node.pins, node.parent);
+            if pins == 0 {
+                self.unpinned += self.nodes[at].pages.len();
+                self.list(at);
+            }
+            at = parent;
+        }
+        unread
+    }
+
+    /// Of the `pages` that a pin on `id` reads, and of those that took their places: how many it
+    /// alone keeps from being evicted or freed, and how many it reads that are not in the tree.
+    pub(crate) fn held(&self, id: NodeId, pages: &[u32]) -> (usize, usize) {
+        let (mut at, mut end, mut alone, mut outside) = (id, pages.len(), 0, 0);
+        while at != self.root {
+            let node = &self.nodes[at];
+            end -= node.pages.len();
+            if node.pins == 1 {
+                alone += node.pages.len();
+            }
+            for retired in node.retired.iter().filter(|r| r.id == pages[end + r.place]) {
+                alone += usize::from(retired.readers == 1);
+                outside += 1;
+            }
+            at = node.parent;
+        }
+        (alone, outside)
     }
 
     /// Removes the last page of the least recently used leaf; `None` when all are pinned.
@@ -218,14 +291,6 @@ impl Radix {
             self.list(parent);
         }
         Some(page.id)
-    }
-
-    fn walk_up(&mut self, id: NodeId, mut visit: impl FnMut(&mut Radix, NodeId)) {
-        let mut at = id;
-        while at != self.root {
-            visit(self, at);
-            at = self.nodes[at].parent;
-        }
     }
 
     /// The child of `at` that begins like `tokens`.
@@ -262,9 +327,14 @@ impl Radix {
         let pages = std::mem::replace(&mut lower.pages, tail);
         let key = lower.tokens[..self.page_size].to_vec();
         let (parent, pins, used) = (lower.parent, lower.pins, lower.used);
+        let old = std::mem::take(&mut lower.retired).into_iter();
+        let (retired, below) = old.partition(|retired| retired.place < pages.len());
+        lower.retired = below;
+        lower.retired.iter_mut().for_each(|retired| retired.place -= pages.len());
         let first = tokens[..self.page_size].to_vec();
         let children = HashMap::from([(key, id)]);
-        let upper = self.nodes.insert(Node { parent, tokens, pages, children, pins, used });
+        let upper =
+            self.nodes.insert(Node { parent, tokens, pages, children, pins, used, retired });
         self.nodes[id].parent = upper;
         self.nodes[parent].children.insert(first, upper);
         upper

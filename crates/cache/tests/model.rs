@@ -5,7 +5,7 @@
 
 use cache::{Account, Lease, Match, Need, PrefixCache};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const TOTAL: usize = 12;
 
@@ -51,6 +51,8 @@ struct Cached {
 #[derive(Default)]
 struct Model {
     cached: BTreeMap<Vec<u32>, Cached>,
+    /// Pages that were taken out while somebody read them: their prefix, and who did.
+    retired: Vec<(Vec<u32>, BTreeSet<usize>)>,
     /// The pinned prefix of every lease.
     pins: BTreeMap<usize, Vec<u32>>,
     clock: u64,
@@ -101,16 +103,35 @@ impl Model {
     fn insert(&mut self, tokens: &[u32], pages: &[u32], drafter: usize, size: usize) {
         for (i, prefix) in Model::prefixes(tokens, size).enumerate() {
             let new = Cached { page: pages[i], drafter: prefix.len() <= drafter, used: self.clock };
-            let pinned = self.pinned(prefix);
+            let readers = self.readers(prefix);
             match self.cached.get_mut(prefix) {
                 None => {
                     self.cached.insert(prefix.to_vec(), new);
                 }
                 Some(old) if old.page == new.page => old.used = self.clock,
-                Some(old) if new.drafter && !old.drafter && !pinned => *old = new,
+                Some(old) if new.drafter && !old.drafter => {
+                    *old = new;
+                    self.retired.push((prefix.to_vec(), readers));
+                }
                 Some(old) => old.used = self.clock,
             }
         }
+    }
+}
+
+impl Model {
+    /// The leases whose prefix begins with this one.
+    fn readers(&self, prefix: &[u32]) -> BTreeSet<usize> {
+        let pins = self.pins.iter().filter(|(_, pin)| pin.starts_with(prefix));
+        pins.map(|(&key, _)| key).collect()
+    }
+
+    /// Lets go what nobody reads, now that `gone` does not.
+    fn forget(&mut self, gone: Option<usize>) {
+        for (_, readers) in &mut self.retired {
+            gone.iter().for_each(|key| _ = readers.remove(key));
+        }
+        self.retired.retain(|(_, readers)| !readers.is_empty());
     }
 }
 
@@ -196,22 +217,26 @@ impl Harness {
         let tokens = &held.tokens[..Harness::committed(held, tokens, self.size)];
         let shared = held.lease.shared();
         let whole = tokens.len() / self.size;
-        let first = &tokens[..((shared + 1) * self.size).min(tokens.len())];
         self.cache.publish(&mut held.lease, tokens, drafter);
         self.model.clock += 1;
-        if whole > shared && !self.model.cached.contains_key(first) {
-            let prefix = tokens[..whole * self.size].to_vec();
-            for i in shared..whole {
-                let end = (i + 1) * self.size;
-                let page = held.lease.pages()[i];
-                let page = Cached { page, drafter: end <= drafter, used: self.model.clock };
-                self.model.cached.insert(prefix[..end].to_vec(), page);
+        // Its own pages are adopted up to the first whose place is taken by one as good.
+        let mut adopted = shared;
+        for i in shared..whole {
+            let prefix = &tokens[..(i + 1) * self.size];
+            let (page, drafter) = (held.lease.pages()[i], prefix.len() <= drafter);
+            let readers = self.model.readers(prefix);
+            match self.model.cached.get(prefix) {
+                Some(old) if old.drafter || !drafter => break,
+                Some(_) => self.model.retired.push((prefix.to_vec(), readers)),
+                None => {}
             }
-            self.model.pins.insert(held.key, prefix);
-            assert_eq!(held.lease.shared(), whole);
-        } else {
-            assert_eq!(held.lease.shared(), shared);
+            let page = Cached { page, drafter, used: self.model.clock };
+            self.model.cached.insert(prefix.to_vec(), page);
+            adopted = i + 1;
         }
+        assert_eq!(held.lease.shared(), adopted);
+        self.model.forget(None);
+        self.model.pins.insert(held.key, tokens[..adopted * self.size].to_vec());
     }
 
     fn release(&mut self, at: usize, tokens: usize, drafter: usize) {
@@ -230,21 +255,27 @@ impl Harness {
             self.model.cached.get_mut(prefix).expect("shared pages are cached").used = used;
         }
         self.model.pins.remove(&held.key);
+        self.model.forget(Some(held.key));
     }
 
     fn compare(&self) {
         let own: usize = self.held.iter().map(|h| h.lease.pages().len() - h.lease.shared()).sum();
-        let cached = self.model.cached.len();
+        let cached = self.model.cached.len() + self.model.retired.len();
         let expected = Account { free: TOTAL - own - cached, cached, in_use: own, total: TOTAL };
         assert_eq!(self.cache.account(), expected);
         assert_eq!(self.cache.available(), expected.free + self.model.evictable());
         for held in &self.held {
             let pin = &self.model.pins[&held.key];
-            let alone = Model::prefixes(pin, self.size).filter(|prefix| {
+            let once = |prefix: &&[u32]| {
                 self.model.pins.values().filter(|other| other.starts_with(prefix)).count() == 1
-            });
+            };
+            let alone = Model::prefixes(pin, self.size).filter(once).count();
+            let retired = self.model.retired.iter().map(|(_, readers)| readers);
+            let outside: Vec<_> = retired.filter(|r| r.contains(&held.key)).collect();
+            assert_eq!(self.cache.outside(&held.lease), outside.len());
+            let alone = alone + outside.iter().filter(|readers| readers.len() == 1).count();
             let own = held.lease.pages().len() - held.lease.shared();
-            assert_eq!(self.cache.reclaimable(&held.lease), own + alone.count());
+            assert_eq!(self.cache.reclaimable(&held.lease), own + alone);
         }
         for (prefix, page) in &self.model.cached {
             let found = self.cache.lookup(prefix);
