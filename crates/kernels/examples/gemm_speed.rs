@@ -81,7 +81,7 @@ fn measure(cpu: &Cpu, weights: &[Weight], rows: usize) -> String {
     let mut y = vec![0.0; rows * n];
     let mut scratch = Scratch::default();
     let calls = time(&mut weights.iter().cycle(), |weight| {
-        gemm(cpu, &mut scratch, &x, rows, &mut [Product { weight, y: &mut y }]);
+        gemm(cpu, &mut scratch, &x, rows, &mut [Product::new(weight, &mut y)]);
     });
     let seconds = fast(calls);
     if rows == 1 {

@@ -2,8 +2,9 @@
 
 use device::Cpu;
 
-/// Elements of elementwise work that take about as long as waking the threads.
-const MIN_ELEMENTS: usize = 16 * 1024;
+/// Elements of elementwise work that take about as long as handing them to a thread that looks for
+/// work, which within a pass it does.
+const MIN_ELEMENTS: usize = 2 * 1024;
 
 /// Runs `body(0) … body(parts - 1)`: over the threads when there are `elements` enough to pay
 /// for it, else here.

@@ -128,20 +128,26 @@ impl Decoder {
         for &row in rows {
             w.picked.extend_from_slice(&w.buffers.h[row * h..(row + 1) * h]);
         }
-        self.head(cpu, &mut w.buffers.scratch, &w.picked, rows.len(), out);
+        let vocab = self.config.vocab;
+        self.head(cpu, &mut w.buffers.scratch, &w.picked, rows.len(), vocab, out);
     }
 
-    /// The output head on normed rows `x` (`[rows, hidden]`): `out` becomes `[rows, vocab]`.
+    /// The output head on normed rows `x` (`[rows, hidden]`), for the ids below `ids`: `out` becomes
+    /// `[rows, ids]`.
+    ///
+    /// # Panics
+    /// When the vocabulary has fewer ids.
     pub fn head(
         &self,
         cpu: &Cpu,
         scratch: &mut Scratch,
         x: &[f32],
         rows: usize,
+        ids: usize,
         out: &mut Vec<f32>,
     ) {
-        out.resize(rows * self.config.vocab, 0.0);
+        out.resize(rows * ids, 0.0);
         let weight = self.head.as_ref().unwrap_or(&self.embedding);
-        gemm(cpu, scratch, x, rows, &mut [Product { weight, y: out }]);
+        gemm(cpu, scratch, x, rows, &mut [Product::first(ids, weight, out)]);
     }
 }

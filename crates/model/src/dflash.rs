@@ -114,7 +114,7 @@ impl Dflash {
         w.projected.resize(rows * h, 0.0);
         w.context.resize(rows * h, 0.0);
         let scratch = &mut w.buffers.scratch;
-        let fc = Product { weight: &self.fc, y: &mut w.projected };
+        let fc = Product::new(&self.fc, &mut w.projected);
         gemm(cpu, scratch, features, rows, &mut [fc]);
         rms_norm(cpu, &w.projected, &self.hidden_norm, self.shape.eps, &mut w.context);
         for buffers in [&mut w.keys, &mut w.values] {
@@ -123,8 +123,8 @@ impl Dflash {
         }
         let mut products = Vec::with_capacity(2 * self.layers.len());
         for ((layer, k), v) in self.layers.iter().zip(&mut w.keys).zip(&mut w.values) {
-            products.push(Product { weight: &layer.k.weight, y: k });
-            products.push(Product { weight: &layer.v.weight, y: v });
+            products.push(Product::new(&layer.k.weight, k));
+            products.push(Product::new(&layer.v.weight, v));
         }
         gemm(cpu, scratch, &w.context, rows, &mut products);
         w.buffers.angles.fill(positions, &self.frequencies, 1.0);
@@ -136,8 +136,8 @@ impl Dflash {
     }
 
     /// One draft pass. Each span of `pass` is a block `[anchor, mask, …]` on top of its absorbed
-    /// context. `out` becomes the logits of `rows` (`[rows.len(), vocab]`): the row at block
-    /// position `j ≥ 1` proposes the token of that very position.
+    /// context. `out` becomes the logits of `rows` for the ids below `ids` (`[rows.len(), ids]`): the
+    /// row at block position `j ≥ 1` proposes the token of that very position.
     #[allow(clippy::too_many_arguments)] // a pass, its memory, and the head it borrows
     pub fn draft(
         &self,
@@ -147,6 +147,7 @@ impl Dflash {
         target: &Decoder,
         pass: &Pass,
         rows: &[usize],
+        ids: usize,
         out: &mut Vec<f32>,
     ) {
         let b = &mut w.buffers;
@@ -164,6 +165,6 @@ impl Dflash {
         for &row in rows {
             w.picked.extend_from_slice(&b.h[row * h..(row + 1) * h]);
         }
-        target.head(cpu, &mut b.scratch, &w.picked, rows.len(), out);
+        target.head(cpu, &mut b.scratch, &w.picked, rows.len(), ids, out);
     }
 }

@@ -188,9 +188,9 @@ impl Layer {
             &b.h,
             rows,
             &mut [
-                Product { weight: &self.q.weight, y: &mut b.q },
-                Product { weight: &self.k.weight, y: &mut b.k },
-                Product { weight: &self.v.weight, y: &mut b.v },
+                Product::new(&self.q.weight, &mut b.q),
+                Product::new(&self.k.weight, &mut b.k),
+                Product::new(&self.v.weight, &mut b.v),
             ],
         );
         self.q.bias(cpu, &mut b.q);
@@ -209,8 +209,8 @@ impl Layer {
             &b.h,
             rows,
             &mut [
-                Product { weight: &self.gate.weight, y: &mut b.gate },
-                Product { weight: &self.up.weight, y: &mut b.up },
+                Product::new(&self.gate.weight, &mut b.gate),
+                Product::new(&self.up.weight, &mut b.up),
             ],
         );
         self.gate.bias(cpu, &mut b.gate);
@@ -272,7 +272,7 @@ impl Linear {
 
     /// `y = x · weightᵀ + bias`.
     fn apply(&self, cpu: &Cpu, scratch: &mut Scratch, x: &[f32], rows: usize, y: &mut [f32]) {
-        gemm(cpu, scratch, x, rows, &mut [Product { weight: &self.weight, y }]);
+        gemm(cpu, scratch, x, rows, &mut [Product::new(&self.weight, y)]);
         self.bias(cpu, y);
     }
 

@@ -17,6 +17,11 @@ use std::sync::Arc;
 /// and few enough that their features take little memory.
 const BATCH: usize = 64;
 
+/// Of so many ids one is proposed, the lowest. A byte-pair vocabulary numbers its tokens in the order
+/// in which they were learned, frequent ones first, so a part of it makes nearly all of a text; and
+/// the head costs what it reads.
+const PROPOSED: usize = 2;
+
 /// Committed tokens that wait to be absorbed, in the order they came.
 #[derive(Default)]
 struct Waiting {
@@ -35,15 +40,16 @@ pub struct DflashDrafter {
     kv: KvPool,
     waiting: Waiting,
     workspace: DraftWorkspace,
-    /// Ids below this may be proposed.
-    allowed: usize,
+    /// Ids below this are proposed.
+    ids: usize,
     pass: Pass,
     logits: Vec<f32>,
     chosen: Vec<u32>,
 }
 
 impl DflashDrafter {
-    /// A drafter over pages of the target's geometry. It proposes ids below `allowed` only.
+    /// A drafter over pages of the target's geometry. It proposes ids from the lower half of those below
+    /// `allowed`.
     pub fn new(
         cpu: Cpu,
         model: Dflash,
@@ -60,7 +66,7 @@ impl DflashDrafter {
             kv,
             waiting: Waiting::default(),
             workspace: DraftWorkspace::default(),
-            allowed,
+            ids: allowed.div_ceil(PROPOSED),
             pass: Pass::default(),
             logits: Vec::new(),
             chosen: Vec::new(),
@@ -114,10 +120,9 @@ impl Drafter for DflashDrafter {
             return;
         }
         let (cpu, w, target) = (&self.cpu, &mut self.workspace, &self.target);
-        self.model.draft(cpu, w, &self.kv, target, &self.pass, &wanted, &mut self.logits);
+        self.model.draft(cpu, w, &self.kv, target, &self.pass, &wanted, self.ids, &mut self.logits);
         self.chosen.resize(wanted.len(), 0);
-        let vocab = target.config().vocab;
-        choose(cpu, &self.logits, vocab, self.allowed, &draws, &shapes, &mut self.chosen);
+        choose(cpu, &self.logits, self.ids, self.ids, &draws, &shapes, &mut self.chosen);
         let mut chosen = self.chosen.iter();
         for (row, out) in rows.iter().zip(out).filter(|(row, _)| in_reach(row, block, context)) {
             out.extend(chosen.by_ref().take(row.width - 1));

@@ -5,7 +5,7 @@ use crate::spread::spread;
 use device::{Cpu, Disjoint};
 
 /// Elements of a part.
-const PART: usize = 8 * 1024;
+const PART: usize = 1024;
 
 pub(super) fn swiglu(cpu: &Cpu, gate: &[f32], up: &[f32], out: &mut [f32]) {
     let len = out.len();

@@ -13,11 +13,13 @@ use crate::spread::spread;
 use device::{Cpu, Disjoint};
 use std::ops::Range;
 
-/// Rows of a tile: they share each split's K and V while it is in the cache.
+/// Most rows of a tile: they share each split's K and V while it is in the cache.
 const ROWS: usize = 16;
+/// Rows below which a tile is not cut for the sake of balance.
+const FEW_ROWS: usize = 4;
 
 /// Tiles a thread needs before whole tiles balance well enough.
-const TILES_PER_THREAD: usize = 4;
+const TILES_PER_THREAD: usize = 3;
 
 /// Rows of one span, and one KV head.
 pub(super) struct Tile<'a> {
@@ -183,22 +185,29 @@ impl<'a> Tile<'a> {
 }
 
 pub(super) fn attention(cpu: &Cpu, level: Level, launch: &Launch<'_>, q: &[f32], out: &mut [f32]) {
-    let tiles = tiles(launch);
+    let enough = if cpu.threads() == 1 { 1 } else { TILES_PER_THREAD * cpu.threads() };
+    let mut rows = ROWS;
+    let mut tiles = tiles(launch, rows);
+    // What a row becomes does not depend on the rows beside it in a tile.
+    while tiles.len() < enough && rows > FEW_ROWS {
+        rows /= 2;
+        tiles = self::tiles(launch, rows);
+    }
     let out = Disjoint::new(out);
-    if cpu.threads() == 1 || tiles.len() >= TILES_PER_THREAD * cpu.threads() {
+    if tiles.len() >= enough {
         whole_tiles(cpu, level, &tiles, q, &out);
     } else {
         single_splits(cpu, level, &tiles, q, &out);
     }
 }
 
-/// All tiles of a launch. Those with the most keys come first, so that the last ones to be handed
+/// All tiles of a launch, of up to `rows` rows. Those with the most keys come first, so that the last ones to be handed
 /// out are short.
-fn tiles<'a>(launch: &'a Launch<'a>) -> Vec<Tile<'a>> {
+fn tiles<'a>(launch: &'a Launch<'a>, rows: usize) -> Vec<Tile<'a>> {
     let mut tiles = Vec::new();
     for span in launch.spans {
-        for start in (0..span.len).step_by(ROWS).rev() {
-            let rows = start..(start + ROWS).min(span.len);
+        for start in (0..span.len).step_by(rows).rev() {
+            let rows = start..(start + rows).min(span.len);
             tiles.extend((0..launch.pool.kv_heads).map(|head| Tile {
                 launch,
                 span,

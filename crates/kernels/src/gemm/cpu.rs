@@ -128,9 +128,9 @@ pub(super) fn gemm(
     const GROUP: usize = 8;
     let Some(k) = products.first().map(|p| p.weight.k) else { return };
     assert_eq!(x.len(), rows * k, "an input of [{rows}, {k}]");
-    for Product { weight, y } in products.iter() {
+    for Product { weight, n, y } in products.iter() {
         assert_eq!(weight.k, k, "the products of a launch share k");
-        assert_eq!(y.len(), rows * weight.n, "an output of [{rows}, {}]", weight.n);
+        assert_eq!(y.len(), rows * n, "an output of [{rows}, {n}]");
     }
     if rows == 0 || k == 0 {
         products.iter_mut().for_each(|p| p.y.fill(0.0));
@@ -145,7 +145,8 @@ pub(super) fn gemm(
     for group in products.chunks_mut(GROUP) {
         let mut outputs: [Option<Output<'_>>; GROUP] = [const { None }; GROUP];
         for (output, product) in outputs.iter_mut().zip(group) {
-            *output = Some(Output { weight: product.weight, y: Disjoint::new(product.y) });
+            let Product { weight, n, y } = product;
+            *output = Some(Output { weight, n: *n, y: Disjoint::new(y) });
         }
         launch(isa, cpu, input, rows, &outputs);
     }
@@ -154,6 +155,8 @@ pub(super) fn gemm(
 /// A product whose output several threads write.
 struct Output<'a> {
     weight: &'a Weight,
+    /// How many of the weight's outputs.
+    n: usize,
     y: Disjoint<'a, f32>,
 }
 
@@ -163,24 +166,32 @@ fn launch(isa: Isa, cpu: &Cpu, input: &Input, rows: usize, outputs: &[Option<Out
     const PARTS: usize = 4;
     /// Weight bytes times rows that are worth a part of their own.
     const WORTH: usize = 16 << 10;
-    let bytes: usize = outputs.iter().flatten().map(|o| o.weight.bytes()).sum();
+    let bytes: usize = outputs.iter().flatten().map(Output::bytes).sum();
     let parts = (bytes * rows / WORTH).clamp(1, cpu.threads() * PARTS);
     cpu.parallel(parts, &|part| {
         let mine = bytes * part / parts..bytes * (part + 1) / parts;
         let mut start = 0;
         for output in outputs.iter().flatten() {
-            let panels = &output.weight.panels;
+            let (stride, count) = (output.weight.panels.stride(), output.panels());
             // A panel belongs to the part in which it starts.
-            let starts_before = |end: usize| {
-                end.saturating_sub(start).div_ceil(panels.stride()).min(panels.count())
-            };
+            let starts_before = |end: usize| end.saturating_sub(start).div_ceil(stride).min(count);
             output.run(isa, input, rows, starts_before(mine.start)..starts_before(mine.end));
-            start += panels.bytes();
+            start += output.bytes();
         }
     });
 }
 
 impl Output<'_> {
+    /// Panels that hold the outputs.
+    fn panels(&self) -> usize {
+        self.n.div_ceil(LANES)
+    }
+
+    /// Weight bytes that are read.
+    fn bytes(&self) -> usize {
+        self.panels() * self.weight.panels.stride()
+    }
+
     /// Computes the outputs of `panels` for all rows.
     fn run(&self, isa: Isa, input: &Input, rows: usize, panels: Range<usize>) {
         let Weight { k, format, .. } = *self.weight;
@@ -227,7 +238,7 @@ impl Output<'_> {
 
     /// Writes panel `p`'s outputs of the rows from `row` on.
     fn store(&self, row: usize, p: usize, out: &[[f32; LANES]]) {
-        let (n, first) = (self.weight.n, p * LANES);
+        let (n, first) = (self.n, p * LANES);
         let live = LANES.min(n - first);
         for (r, values) in out.iter().enumerate() {
             let at = (row + r) * n + first;

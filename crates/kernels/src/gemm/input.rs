@@ -6,7 +6,9 @@
 //! `j · width + r`.
 
 use super::panel::RUN;
-use device::Cpu;
+use crate::spread::spread;
+use device::{Cpu, Disjoint};
+use std::ops::Range;
 
 /// Rows of a full tile.
 pub(super) const TILE: usize = 8;
@@ -104,16 +106,19 @@ fn filled(rows: usize) -> usize {
 impl Input {
     /// Fills the quantized form; `k` is whole runs.
     pub(super) fn quantize(&mut self, cpu: &Cpu, x: &[f32], rows: usize, k: usize) {
-        let per_row = k / RUN;
-        self.quantized.resize(filled(rows) * per_row, Quantized::ZERO);
-        cpu.chunks(&mut self.quantized, TILE * per_row, &|t, tile| {
-            let x = &x[t * TILE * k..];
-            #[cfg(target_arch = "x86_64")]
-            if is_x86_feature_detected!("avx2") {
-                // SAFETY: the CPU has AVX2.
-                return unsafe { quantize_tile_avx2(x, k, tile) };
+        let (per_row, all) = (k / RUN, filled(rows));
+        self.quantized.resize(all * per_row, Quantized::ZERO);
+        let items = Disjoint::new(&mut self.quantized);
+        spread(cpu, all, rows * k, &|row| {
+            let first = row - row % TILE;
+            let width = TILE.min(all - first);
+            // SAFETY: an item belongs to one row, and a part is one row.
+            let item = |j| unsafe { items.slice(at(first * per_row + j * width + row % TILE)) };
+            let items = (0..per_row).map(|j| &mut item(j)[0]);
+            match x.get(row * k..(row + 1) * k) {
+                Some(x) => quantize_row(x, items),
+                None => items.for_each(|item| *item = Quantized::ZERO),
             }
-            quantize_tile(x, k, tile);
         });
     }
 
@@ -139,26 +144,31 @@ impl Input {
     }
 }
 
-/// Quantizes the rows at the front of `x` into one tile.
-#[inline(always)] // so that it is compiled for the instruction set of its caller
-fn quantize_tile(x: &[f32], k: usize, tile: &mut [Quantized]) {
-    let width = tile.len() / (k / RUN);
-    for r in 0..width {
-        let items = tile[r..].iter_mut().step_by(width);
-        match x.get(r * k..(r + 1) * k) {
-            Some(row) => {
-                items.zip(row.as_chunks::<RUN>().0).for_each(|(item, x)| *item = Quantized::new(x));
-            }
-            None => items.for_each(|item| *item = Quantized::ZERO),
-        }
-    }
+/// The range of one element.
+fn at(index: usize) -> Range<usize> {
+    index..index + 1
 }
 
-/// [`quantize_tile`], compiled for AVX2: the same operations, wider.
+/// Quantizes a row, run after run, with the widest instructions the machine has for it.
+fn quantize_row<'a>(x: &[f32], items: impl Iterator<Item = &'a mut Quantized>) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the CPU has AVX2.
+        return unsafe { quantize_runs_avx2(x, items) };
+    }
+    quantize_runs(x, items);
+}
+
+#[inline(always)] // so that it is compiled for the instruction set of its caller
+fn quantize_runs<'a>(x: &[f32], items: impl Iterator<Item = &'a mut Quantized>) {
+    items.zip(x.as_chunks::<RUN>().0).for_each(|(item, x)| *item = Quantized::new(x));
+}
+
+/// [`quantize_runs`], compiled for AVX2: the same operations, wider.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn quantize_tile_avx2(x: &[f32], k: usize, tile: &mut [Quantized]) {
-    quantize_tile(x, k, tile);
+fn quantize_runs_avx2<'a>(x: &[f32], items: impl Iterator<Item = &'a mut Quantized>) {
+    quantize_runs(x, items);
 }
 
 /// Transposes the rows at the front of `x` into one tile.

@@ -63,10 +63,28 @@ pub struct Weight {
 
 /// One product of a launch: `y[rows, n] = x · weightᵀ`.
 pub struct Product<'a> {
-    /// `[n, k]`.
-    pub weight: &'a Weight,
+    /// `[at least n, k]`.
+    weight: &'a Weight,
+    n: usize,
     /// `[rows, n]`, overwritten.
-    pub y: &'a mut [f32],
+    y: &'a mut [f32],
+}
+
+impl<'a> Product<'a> {
+    /// All outputs of `weight` (`[n, k]`); `y` is `[rows, n]` and will be overwritten.
+    pub fn new(weight: &'a Weight, y: &'a mut [f32]) -> Product<'a> {
+        Product::first(weight.n, weight, y)
+    }
+
+    /// The first `n` outputs of `weight`, bit for bit those of the whole; only their part of the
+    /// weight is read.
+    ///
+    /// # Panics
+    /// When the weight has fewer.
+    pub fn first(n: usize, weight: &'a Weight, y: &'a mut [f32]) -> Product<'a> {
+        assert!(n <= weight.n, "{n} outputs of a weight of {}", weight.n);
+        Product { weight, n, y }
+    }
 }
 
 /// Reusable memory of [`gemm`] (the quantized input).

@@ -110,11 +110,6 @@ impl Panels {
         Panels { memory, start, count, stride }
     }
 
-    /// Panels.
-    pub(super) fn count(&self) -> usize {
-        self.count
-    }
-
     /// Bytes of one panel.
     pub(super) fn stride(&self) -> usize {
         self.stride

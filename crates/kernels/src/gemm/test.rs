@@ -120,7 +120,7 @@ impl Case {
     fn run(&self, isa: Isa, threads: usize, x: &[f32]) -> Vec<f32> {
         let rows = x.len() / self.k;
         let mut y = vec![f32::NAN; rows * self.n];
-        let mut products = [Product { weight: &self.weight, y: &mut y }];
+        let mut products = [Product::new(&self.weight, &mut y)];
         gemm_on(isa, &Cpu::new(threads), &mut Input::default(), x, rows, &mut products);
         y
     }
@@ -270,15 +270,31 @@ fn a_launch_of_many_products_equals_each_alone() {
         .map(|(i, format)| Case::new(&mut random, format, 16 * i + 7, k))
         .collect();
     let mut outputs: Vec<_> = cases.iter().map(|c| vec![f32::NAN; rows * c.n]).collect();
-    let mut products: Vec<_> = cases
-        .iter()
-        .zip(&mut outputs)
-        .map(|(case, y)| Product { weight: &case.weight, y })
-        .collect();
+    let mut products: Vec<_> =
+        cases.iter().zip(&mut outputs).map(|(case, y)| Product::new(&case.weight, y)).collect();
     gemm(&Cpu::new(2), &mut Scratch::default(), &x, rows, &mut products);
     for (case, y) in cases.iter().zip(&outputs) {
         let alone = case.run(Isa::detect(), 1, &x);
         assert_eq!(bits(y), bits(&alone), "{}", case.format.name());
+    }
+}
+
+#[test]
+fn the_first_outputs_alone_are_those_of_the_whole() {
+    let mut random = Random::fresh();
+    let (rows, k, n) = (3, 256, 71);
+    let x = random.input(rows * k);
+    for format in BLOCKS.into_iter().chain(FLOATS) {
+        let case = Case::new(&mut random, format, n, k);
+        let whole = case.run(Isa::detect(), 2, &x);
+        for first in [0, 1, 16, 50, 64, n] {
+            let mut y = vec![f32::NAN; rows * first];
+            let mut products = [Product::first(first, &case.weight, &mut y)];
+            gemm(&Cpu::new(2), &mut Scratch::default(), &x, rows, &mut products);
+            for (y, whole) in y.chunks(first.max(1)).zip(whole.chunks(n)) {
+                assert_eq!(bits(y), bits(&whole[..first]), "{} {first}", format.name());
+            }
+        }
     }
 }
 
@@ -295,7 +311,7 @@ fn scratch_keeps_nothing_from_launch_to_launch() {
         for case in &cases {
             let x = random.input(rows * case.k);
             let mut y = vec![f32::NAN; rows * case.n];
-            let mut products = [Product { weight: &case.weight, y: &mut y }];
+            let mut products = [Product::new(&case.weight, &mut y)];
             gemm(&cpu, &mut scratch, &x, rows, &mut products);
             assert_eq!(bits(&y), bits(&case.run(Isa::detect(), 1, &x)));
         }
@@ -403,7 +419,7 @@ fn empty_launches_are_fine() {
     let case = Case::new(&mut random, Format::Q4_1, 16, 32);
     let (cpu, mut scratch) = (Cpu::new(2), Scratch::default());
     gemm(&cpu, &mut scratch, &[], 0, &mut []);
-    gemm(&cpu, &mut scratch, &[], 0, &mut [Product { weight: &case.weight, y: &mut [] }]);
+    gemm(&cpu, &mut scratch, &[], 0, &mut [Product::new(&case.weight, &mut [])]);
     crate::embed::embed(&cpu, &case.weight, &[], &mut []);
 }
 

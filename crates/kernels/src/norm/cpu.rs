@@ -6,7 +6,7 @@ use device::{Cpu, Disjoint};
 use std::ops::Range;
 
 /// Elements of a part: enough rows to be worth handing out.
-const PART: usize = 8 * 1024;
+const PART: usize = 1024;
 
 /// Calls `body` with element ranges that cover `len` elements in whole rows of `width`.
 fn rows(cpu: &Cpu, len: usize, width: usize, body: &(dyn Fn(Range<usize>) + Sync)) {

@@ -6,7 +6,7 @@ use crate::spread::spread;
 use device::{Cpu, Disjoint};
 
 /// Rows of a part.
-const PART: usize = 16;
+const PART: usize = 2;
 
 pub(super) fn rope(cpu: &Cpu, x: &mut [f32], heads: usize, head_dim: usize, angles: &Angles) {
     if x.is_empty() {
