@@ -38,8 +38,10 @@ pub struct Pair {
     /// The target's chat template, if its files have one.
     pub template: Option<Arc<ChatTemplate>>,
     pub(crate) cpu: Cpu,
-    pub(crate) target: Decoder,
-    pub(crate) draft: Option<Dflash>,
+    /// The target.
+    pub target: Decoder,
+    /// The drafter, if there is one.
+    pub draft: Option<Dflash>,
     unused: Vec<String>,
 }
 

@@ -7,6 +7,7 @@
 pub mod accept;
 pub mod activation;
 pub mod attention;
+pub mod ceiling;
 pub mod choose;
 pub mod embed;
 pub mod format;

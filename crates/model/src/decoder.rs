@@ -5,7 +5,7 @@ use crate::config::ModelConfig;
 use crate::error::LoadError;
 use crate::layer::{Buffers, Keys, Layer, Shape, enter};
 use crate::load::{Loader, Precision};
-use crate::pass::Pass;
+use crate::pass::{Pass, Work};
 use device::Cpu;
 use kernels::embed::embed;
 use kernels::gemm::{Product, Scratch, Weight, gemm};
@@ -77,6 +77,12 @@ impl Decoder {
     pub fn kv_token_bytes(&self) -> usize {
         let c = &self.config;
         KvPool::token_bytes(c.layers, c.kv_heads, c.head_dim)
+    }
+
+    /// The work of a pass through the layers, and of the head.
+    pub fn work(&self) -> (Work, Work) {
+        let layers = self.layers.iter().flat_map(Layer::weights);
+        (Work::of(layers), Work::of([self.head.as_ref().unwrap_or(&self.embedding)]))
     }
 
     /// Embeds `ids` into `out` (`[ids.len(), hidden]`).

@@ -13,7 +13,7 @@ use crate::dflash_config::DflashConfig;
 use crate::error::LoadError;
 use crate::layer::{Buffers, Keys, Layer, Shape, enter};
 use crate::load::{Loader, Precision};
-use crate::pass::Pass;
+use crate::pass::{Pass, Work};
 use device::Cpu;
 use kernels::gemm::{Product, Weight, gemm};
 use kernels::kv_store::KvPool;
@@ -96,6 +96,11 @@ impl Dflash {
     pub fn kv_token_bytes(&self) -> usize {
         let c = &self.config.body;
         KvPool::token_bytes(c.layers, c.kv_heads, c.head_dim)
+    }
+
+    /// The work of a draft pass through the layers.
+    pub fn work(&self) -> Work {
+        Work::of(self.layers.iter().flat_map(Layer::weights))
     }
 
     /// Stores the drafter's KV of committed tokens: `features` are their tapped features

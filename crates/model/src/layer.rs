@@ -170,6 +170,12 @@ impl Layer {
         })
     }
 
+    /// Its matrices.
+    pub(crate) fn weights(&self) -> impl Iterator<Item = &Weight> {
+        let all = [&self.q, &self.k, &self.v, &self.o, &self.gate, &self.up, &self.down];
+        all.into_iter().map(|linear| &linear.weight)
+    }
+
     /// Runs the layer over the rows of `pass`. On entry `b.h` is the normed input; on return
     /// `b.delta` is what the layer's MLP adds to `b.x`, not yet added.
     pub(crate) fn forward(

@@ -1,6 +1,7 @@
 //! The rows of one pass over a model: ragged, any mix of prompt chunks and verify blocks.
 
 use kernels::attention::Span;
+use kernels::gemm::Weight;
 
 /// Token rows of one launch, grouped by request.
 #[derive(Debug, Default)]
@@ -15,6 +16,25 @@ pub struct Pass {
     pub spans: Vec<Span>,
     /// Page ids of all requests, span after span.
     pub pages: Vec<u32>,
+}
+
+/// What the products of a pass take at least, whatever runs them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Bytes of weights, read once a pass.
+    pub bytes: usize,
+    /// Weights, each multiplied once a row.
+    pub weights: usize,
+}
+
+impl Work {
+    /// Of products with these.
+    pub(crate) fn of<'w>(weights: impl IntoIterator<Item = &'w Weight>) -> Work {
+        weights.into_iter().fold(Work::default(), |work, weight| Work {
+            bytes: work.bytes + weight.bytes(),
+            weights: work.weights + weight.n() * weight.k(),
+        })
+    }
 }
 
 impl Pass {

@@ -237,6 +237,8 @@ pub(crate) struct TraceArgs {
 pub(crate) enum BenchCommand {
     /// Acceptance length τ of the drafter, by width and topic
     Acceptance(AcceptanceArgs),
+    /// What this machine can read and multiply at most, and how near to that the pair's passes come
+    Ceilings(CeilingsArgs),
     /// What each way to order one step after another costs on a large GPU: a simulation in virtual
     /// time, the same on every run
     Fences(FencesArgs),
@@ -289,6 +291,18 @@ pub(crate) struct FencesArgs {
     pub(crate) temperature: f32,
     #[command(flatten)]
     pub(crate) workload: WorkloadArgs,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CeilingsArgs {
+    /// Rows of the target's passes
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,4,8,16,256", value_parser = at_least_one)]
+    pub(crate) rows: Vec<usize>,
+    /// Tokens before the rows of a pass
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub(crate) context: usize,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
 }

@@ -1,11 +1,12 @@
 //! The inner loops for AVX2 and FMA: a panel is done in two passes of 8 rows each. Same order of
 //! operations, and so the same bits, as for AVX-512.
 
-use super::cpu::Stored;
+use super::cpu::{SUMS, Stored};
 use super::input::Quantized;
 use super::panel::{LANES, LINE};
 use crate::format::{Format, Min};
 use std::arch::x86_64::*;
+use std::hint::black_box;
 
 /// Rows of a panel that one pass covers.
 const HALF: usize = LANES / 2;
@@ -252,6 +253,27 @@ unsafe fn pair<T: Stored>(at: *const u8, pass: usize) -> [__m256; 2] {
             }
         }
     }
+}
+
+/// See [`Isa::products`](super::cpu::Isa::products). An accumulator has half as many lanes here, so a
+/// round is done twice.
+#[target_feature(enable = "avx2")]
+pub(super) fn products(rounds: usize) -> i32 {
+    let bytes = |byte: i8| _mm256_set1_epi8(black_box(byte));
+    let (a, b) = (bytes(1), bytes(2));
+    let mut sums = [_mm256_setzero_si256(); SUMS];
+    for _ in 0..2 * rounds {
+        for sum in &mut sums {
+            let pairs = _mm256_maddubs_epi16(a, b);
+            *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        }
+    }
+    let mut lanes = [0; HALF];
+    sums.into_iter().fold(0, |total, sum| {
+        // SAFETY: `lanes` is 8 integers.
+        unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), sum) };
+        total + lanes.iter().sum::<i32>()
+    })
 }
 
 #[inline]

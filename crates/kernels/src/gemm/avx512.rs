@@ -1,11 +1,12 @@
 //! The inner loops for AVX-512 with VNNI: a vector holds one element, or one quad of bytes, of
 //! the panel's 16 rows.
 
-use super::cpu::Stored;
+use super::cpu::{SUMS, Stored};
 use super::input::Quantized;
 use super::panel::{LANES, LINE};
 use crate::format::{Format, Min};
 use std::arch::x86_64::*;
+use std::hint::black_box;
 
 /// Cycles of the multiplying units that a run takes for one row: 8 integer products, 3 others.
 const RUN_CYCLES: usize = 11;
@@ -230,6 +231,20 @@ unsafe fn pair<T: Stored>(at: *const u8) -> [__m512; 2] {
             }
         }
     }
+}
+
+/// See [`Isa::products`](super::cpu::Isa::products).
+#[target_feature(enable = "avx512f,avx512vnni")]
+pub(super) fn products(rounds: usize) -> i32 {
+    let bytes = |byte: i8| _mm512_set1_epi8(black_box(byte));
+    let (a, b) = (bytes(1), bytes(2));
+    let mut sums = [_mm512_setzero_si512(); SUMS];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = _mm512_dpbusd_epi32(*sum, a, b);
+        }
+    }
+    sums.into_iter().map(|sum| _mm512_reduce_add_epi32(sum)).sum()
 }
 
 #[inline]

@@ -52,6 +52,27 @@ impl Isa {
     }
 }
 
+/// Accumulators of [`Isa::products`]: enough to hide how long one product takes.
+pub(super) const SUMS: usize = 12;
+/// Operations of a round of [`Isa::products`]: quads of bytes in every lane of every accumulator.
+pub(super) const PRODUCTS: usize = 2 * SUMS * LANES * 4;
+
+impl Isa {
+    /// Dot products of quads of bytes, 1 · 2 each, one a round added to each accumulator. The sum of
+    /// all of them.
+    pub(super) fn products(self, rounds: usize) -> i32 {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `Isa::available` found the instruction set.
+            Isa::Avx512 => unsafe { avx512::products(rounds) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Isa::Avx2 => unsafe { avx2::products(rounds) },
+            Isa::Portable => portable::products(rounds),
+        }
+    }
+}
+
 /// A storage format as a type, so that an inner loop is compiled for it.
 pub(super) trait Stored {
     const FORMAT: Format;

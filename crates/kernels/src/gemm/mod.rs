@@ -159,6 +159,17 @@ pub fn gemm(
     cpu::gemm(cpu::Isa::detect(), cpu, &mut scratch.input, x, rows, products);
 }
 
+/// The most that the inner loops for block formats could reach: integer products of the instruction
+/// set they use and nothing else, `rounds` on each thread. How many operations that is, a
+/// multiplication and an addition counted apart.
+pub fn integer_products(cpu: &Cpu, rounds: usize) -> u64 {
+    let isa = cpu::Isa::detect();
+    cpu.parallel(cpu.threads(), &|_| {
+        std::hint::black_box(isa.products(rounds));
+    });
+    (cpu::PRODUCTS * rounds * cpu.threads()) as u64
+}
+
 /// Adds `bias` (`[n]`) to every row of `y` (`[rows, n]`).
 ///
 /// # Panics

@@ -2,10 +2,22 @@
 //! those that have. Block formats give the same bits everywhere; plain floats are multiplied and
 //! added with two roundings here, since a fused operation in software would be far too slow.
 
-use super::cpu::Stored;
+use super::cpu::{SUMS, Stored};
 use super::input::Quantized;
 use super::panel::{LANES, LINE, RUN, group_factors, unpack_codes};
 use crate::format::{Format, Min, half_to_f32};
+
+/// See [`Isa::products`](super::cpu::Isa::products).
+pub(super) fn products(rounds: usize) -> i32 {
+    let mut sums = [[0; LANES]; SUMS];
+    for _ in 0..rounds {
+        let (a, b) = (std::hint::black_box([1u8; 4]), std::hint::black_box([2i8; 4]));
+        for lane in sums.as_flattened_mut() {
+            *lane += a.iter().zip(&b).map(|(&a, &b)| i32::from(a) * i32::from(b)).sum::<i32>();
+        }
+    }
+    sums.as_flattened().iter().sum()
+}
 
 /// Block formats. `x` is a tile of quantized input.
 pub(super) fn blocks<T: Stored, const ROWS: usize>(

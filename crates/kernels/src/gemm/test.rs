@@ -1,6 +1,6 @@
 //! Products against f64, and the promise that a row's bits depend on nothing but the row.
 
-use super::cpu::{Isa, gemm as gemm_on};
+use super::cpu::{Isa, PRODUCTS, gemm as gemm_on};
 use super::input::Input;
 use super::*;
 use crate::format::blocks::Block;
@@ -296,6 +296,15 @@ fn the_first_outputs_alone_are_those_of_the_whole() {
             }
         }
     }
+}
+
+#[test]
+fn every_loop_does_the_products_that_are_counted() {
+    for isa in Isa::available() {
+        // Each product is 1 · 2.
+        assert_eq!(isa.products(5), (5 * PRODUCTS / 2 * 2) as i32, "{isa:?}");
+    }
+    assert_eq!(integer_products(&Cpu::new(3), 7), (3 * 7 * PRODUCTS) as u64);
 }
 
 #[test]

@@ -377,3 +377,34 @@ fn fences_in_virtual_time_are_exact() {
         assert_eq!(!line.contains(" + 0.000)"), waits, "{line}");
     }
 }
+
+#[test]
+fn passes_stand_beside_the_limits_of_the_machine() {
+    let out = run(&with_pair(&["bench", "ceilings", "--rows", "1,3", "--context", "8"])).ok().out;
+    let (limits, passes) = out.split_once("\n\n").expect("limits, then passes");
+    for limit in ["memory", "integers", "floats"] {
+        let line = limits.lines().find(|line| line.starts_with(limit)).expect(limit);
+        let value: f64 = line.split_whitespace().nth(1).expect("a value").parse().expect(line);
+        assert!(value > 0.0, "{line}");
+    }
+    let passes: Vec<&str> = passes.lines().skip(1).collect();
+    let of = |name: &str| -> Vec<f64> {
+        let line = passes.iter().find(|line| line.starts_with(name)).expect(name);
+        let numbers = line[name.len()..].split_whitespace().filter_map(|word| word.parse().ok());
+        numbers.collect()
+    };
+    let (one, three, head) = (of("target 1 rows"), of("target 3 rows"), of("  its head on 1"));
+    // MB, GOP, the two limits, the time, its share: the file's weights, each read once a pass and
+    // multiplied once a row.
+    assert_eq!((one[0], three[0]), (66.4, 66.4));
+    assert_eq!((one[1], three[1]), (0.21, 0.64));
+    assert_eq!((head[0], head[1]), (30.1, 0.06));
+    for line in [one, three, head, of("drafter, one block")] {
+        let [_, _, read, multiply, took, share] = line[..] else { panic!("{line:?}") };
+        let limit = f64::max(read, multiply);
+        // What is printed is rounded.
+        let (least, most) = ((limit - 0.005) / (took + 0.005), (limit + 0.005) / (took - 0.005));
+        assert!(share >= 100.0 * least - 0.5 && share <= 100.0 * most + 0.5, "{line:?}");
+    }
+    run(&with_pair(&["bench", "ceilings", "--context", "8192"])).refused(&["--context 8192"]);
+}

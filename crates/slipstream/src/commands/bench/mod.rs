@@ -1,6 +1,8 @@
-//! `slipstream bench`: what drafting accepts, what it changes (nothing), and what it gains.
+//! `slipstream bench`: what drafting accepts, what it changes (nothing), what it gains, and how far all
+//! of it is from what the machine can do.
 
 mod acceptance;
+mod ceilings;
 mod fences;
 pub(crate) mod load;
 mod lossless;
@@ -14,6 +16,7 @@ use engine::RunError;
 pub(crate) fn run(command: BenchCommand) -> Result<(), Failure> {
     match command {
         BenchCommand::Acceptance(args) => acceptance::run(args),
+        BenchCommand::Ceilings(args) => ceilings::run(args),
         BenchCommand::Fences(args) => fences::run(args),
         BenchCommand::Lossless(args) => lossless::run(args),
         BenchCommand::Speed(args) => speed::run(args),

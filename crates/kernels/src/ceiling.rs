@@ -1,0 +1,74 @@
+//! What this machine can do at most: the limits that kernels are measured against. Each function
+//! does a known amount of work over all threads; the caller times it.
+
+use crate::lanes::{Kernel, LANES, Lanes, Level};
+use device::Cpu;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Accumulators of a loop: enough to hide how long one operation takes.
+const SUMS: usize = 12;
+
+/// Reads `buffer` once. Larger than the caches, it comes from memory. The sum of its words keeps the
+/// reading from being left out.
+pub fn read(cpu: &Cpu, buffer: &[u64]) -> u64 {
+    /// Words of a part.
+    const PART: usize = 1 << 16;
+    let total = AtomicU64::new(0);
+    cpu.parallel(buffer.len().div_ceil(PART), &|part| {
+        let words = &buffer[part * PART..buffer.len().min((part + 1) * PART)];
+        let sum = words.iter().fold(0, |sum: u64, word| sum.wrapping_add(*word));
+        total.fetch_add(sum, Ordering::Relaxed);
+    });
+    total.into_inner()
+}
+
+/// Fused multiply-adds of `f32`, `rounds` on each thread; how many operations that is, a
+/// multiplication and an addition counted apart.
+pub fn floats(cpu: &Cpu, rounds: usize) -> u64 {
+    cpu.parallel(cpu.threads(), &|_| {
+        black_box(Level::best().dispatch(Fma { rounds }));
+    });
+    (2 * SUMS * LANES * rounds * cpu.threads()) as u64
+}
+
+struct Fma {
+    rounds: usize,
+}
+
+impl Kernel for Fma {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, lanes: L) -> f32 {
+        let (a, b) = (lanes.splat(black_box(0.5)), lanes.splat(black_box(0.25)));
+        let mut sums = [lanes.splat(1.0); SUMS];
+        for _ in 0..self.rounds {
+            for sum in &mut sums {
+                *sum = lanes.fma(*sum, a, b);
+            }
+        }
+        sums.into_iter().map(|sum| lanes.sum(sum)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_is_read_once() {
+        let cpu = Cpu::new(2);
+        let words: Vec<u64> = (0..200_001).collect();
+        assert_eq!(read(&cpu, &words), 200_000 * 200_001 / 2);
+        assert_eq!(read(&cpu, &[]), 0);
+    }
+
+    #[test]
+    fn operations_are_counted_over_all_threads() {
+        // s becomes s / 2 + 1 / 4, from 1 on towards 1 / 2.
+        let after_two = 0.625 * (SUMS * LANES) as f32;
+        assert_eq!(Level::best().dispatch(Fma { rounds: 2 }), after_two);
+        assert_eq!(floats(&Cpu::new(2), 10), 2 * 10 * 2 * 12 * 16);
+    }
+}
