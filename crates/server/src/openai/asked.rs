@@ -152,11 +152,7 @@ impl Asked {
             let room = context - prompt.ids.len();
             self.least.check(length.tokens.map_or(room, |tokens| tokens.min(room)))?;
         }
-        let compile = |format: Format| {
-            let compiled = app.grammars.compile(&format.grammar);
-            compiled.map_err(|error| BadRequest::new(format.param, error.to_string()))
-        };
-        let constraint = format.map(compile).transpose()?;
+        let constraint = format.map(|format| format.compile(&app.grammars)).transpose()?;
         let mut requests = Vec::with_capacity(prompts.len() * self.choices);
         for prompt in prompts {
             requests.extend((0..self.choices).map(|choice| Request {

@@ -139,7 +139,7 @@ fn constrained(prepared: &Prepared, format: Option<Format>, tail: &str) -> Optio
         (_, _) => "tools".to_owned(),
     };
     let grammar = prepared.grammar(format.map(|format| format.grammar), tail)?;
-    Some(Format { grammar, param })
+    Some(Format { grammar, param, parts: prepared.schemas.clone() })
 }
 
 fn speakers(prepared: &Prepared, tail: &str, id: &str, choices: usize) -> Vec<Speaker> {
