@@ -255,6 +255,7 @@ test("answers have the forms that other engines ask for", async () => {
   }
   const object = { response_format: { type: "json_object" }, max_tokens: 200, temperature: 0 };
   const [{ message, finish_reason }] = (await chat(object)).choices;
+  assert.match(message.content, /^\{/);
   if (finish_reason === "stop") assert.equal(typeof JSON.parse(message.content), "object");
   const text = await chat({ response_format: { type: "text" }, temperature: 0 });
   assert.equal(text.choices[0].message.content, (await chat({ temperature: 0 })).choices[0].message.content);
