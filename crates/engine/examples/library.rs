@@ -26,6 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             speculation: Speculation::Auto,
             priority: 0,
             logprobs: None,
+            prompt_logprobs: None,
             constraint: None,
         })?;
         println!("{id:?}: {text} …");

@@ -46,6 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         speculation: Speculation::Auto,
         priority: 0,
         logprobs: None,
+        prompt_logprobs: None,
         constraint: None,
     };
     let france = service.handle().stream(request("The capital of France is"))?;

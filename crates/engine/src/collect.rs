@@ -1,7 +1,8 @@
 //! Requests run to their ends: for scripts, benchmarks and tests.
 
 use crate::{
-    Engine, EngineLost, FinishReason, Reject, Request, RequestId, Stats, TokenOut, Update,
+    Engine, EngineLost, FinishReason, PromptToken, Reject, Request, RequestId, Stats, TokenOut,
+    Update,
 };
 use device::HostDevice;
 use std::collections::HashMap;
@@ -9,6 +10,8 @@ use std::collections::HashMap;
 /// A finished generation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {
+    /// Tokens of the prompt, when asked for.
+    pub prompt: Vec<PromptToken>,
     /// Kept tokens.
     pub tokens: Vec<TokenOut>,
     /// Their text.
@@ -40,6 +43,7 @@ impl Output {
 /// Puts the updates of one request together.
 #[derive(Clone, Debug, Default)]
 pub struct Collector {
+    prompt: Vec<PromptToken>,
     tokens: Vec<TokenOut>,
     text: String,
 }
@@ -47,11 +51,12 @@ pub struct Collector {
 impl Collector {
     /// Takes the request's next update; the last one completes the output.
     pub fn add(&mut self, update: Update) -> Option<Output> {
+        self.prompt.extend(update.prompt);
         self.tokens.extend(update.tokens);
         update.text.iter().for_each(|segment| self.text.push_str(&segment.text));
         let end = update.finished?;
-        let Collector { tokens, text } = std::mem::take(self);
-        Some(Output { tokens, text, reason: end.reason, stats: end.stats })
+        let Collector { prompt, tokens, text } = std::mem::take(self);
+        Some(Output { prompt, tokens, text, reason: end.reason, stats: end.stats })
     }
 }
 

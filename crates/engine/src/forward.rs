@@ -5,13 +5,14 @@ use crate::counters::StepTimes;
 use crate::draft::{DraftRow, Drafter};
 use crate::guide::{self, Followed, Guide, Mask};
 use crate::holders::Holders;
+use crate::output::PromptToken;
 use crate::shaper::Shaper;
 use crate::target::Target;
 use device::Clock;
 use kernels::accept::accept;
 use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::{Pass, slot};
-use schedule::{Absorb, PlannedRow, RowEnd, RowOutcome, Then, Work};
+use schedule::{Absorb, PlannedRow, RowEnd, RowOutcome, Scores, Then, Work};
 
 /// What the forward lane owns alone.
 pub(crate) struct Forward {
@@ -43,6 +44,8 @@ pub(crate) struct StepMemory<'j> {
 pub(crate) struct Aside {
     /// For each planned row, an entry a token when the request asked for them.
     pub(crate) logprobs: Vec<Vec<LogProbs>>,
+    /// For each planned row, the prompt tokens that it was to report.
+    pub(crate) prompts: Vec<Vec<PromptToken>>,
     /// For each planned row, what its block looked at.
     pub(crate) drafts: Vec<Vec<u32>>,
     pub(crate) times: StepTimes,
@@ -139,6 +142,7 @@ impl Forward {
             self.target.forward(&self.pass, taps);
             self.clock.work("verify", self.pass.rows());
         }
+        let prompts = blocks.iter().map(|block| self.score(block)).collect();
         let chosen = self.choose(&blocks);
         let (mut outcomes, logprobs) = self.accept(&blocks, &chosen);
         let accepted = self.clock.now();
@@ -161,7 +165,7 @@ impl Forward {
         self.absorb(&blocks, &outcomes);
         times.absorb += self.clock.now() - verified;
         let drafts = blocks.into_iter().map(|block| block.drafts).collect();
-        Aside { logprobs, drafts, times }
+        Aside { logprobs, prompts, drafts, times }
     }
 
     /// What the last step found: an [`Entry`] a planned row.
@@ -257,6 +261,24 @@ impl Forward {
             });
         }
         blocks
+    }
+
+    /// The prompt tokens that a block was to report, with what the target thinks of them.
+    fn score(&mut self, block: &Block<'_>) -> Vec<PromptToken> {
+        let Some(Scores { first, tokens, top }) = &block.row.scores else { return Vec::new() };
+        // There is no row before the first token of all.
+        let alone = usize::from(*first == 0);
+        let behind = first + alone..first + tokens.len();
+        let rows: Vec<usize> =
+            behind.map(|position| block.first + position - 1 - block.context).collect();
+        let mut found = Vec::new();
+        if !rows.is_empty() {
+            found = self.target.score(&rows, &tokens[alone..], *top);
+            self.clock.work("score", rows.len());
+        }
+        let logprobs = std::iter::repeat_n(None, alone).chain(found.into_iter().map(Some));
+        let told = tokens.iter().zip(logprobs);
+        told.map(|(&id, logprobs)| PromptToken { id, logprobs }).collect()
     }
 
     /// The target's choices, block after block.

@@ -129,7 +129,10 @@ pub(crate) fn follow(
 ) -> Vec<Followed> {
     let follow = |(row, drafts): (&PlannedRow, &mut Vec<u32>)| {
         let proposed = drafts.len();
-        let chooses = !matches!(row.work, Work::Chunk { then: Then::Continue, .. });
+        let chooses = match row.work {
+            Work::Block { .. } | Work::Chunk { then: Then::Choose, .. } => true,
+            Work::Chunk { then: Then::Continue | Then::End, .. } => false,
+        };
         match guides.of_mut(row.row).filter(|guide| chooses && guide.end.is_none()) {
             None => Followed { masks: Vec::new(), looked_at: proposed },
             Some(guide) => {

@@ -31,13 +31,13 @@ mod turn;
 pub use collect::{Collector, Output, RunError};
 pub use counters::{Counters, StepTimes};
 pub use memory::{EngineOptions, KvPages};
-pub use output::{Finished, Segment, Stats, TokenOut, Update};
+pub use output::{Finished, PromptToken, Segment, Stats, TokenOut, Update};
 pub use pair::{Pair, PairOptions};
 pub use recent::{RECENT_STEPS, Span, StepRecord};
 pub use schedule::{
     Constrained, Constraint, CostCurve, Discipline, End, FinishReason, Limits, MOST_BIASES,
-    Matcher, Reject, Request, RequestError, Sampling, Shaping, Speculation, StepCost, Stops, Tally,
-    WidthPolicy,
+    Matcher, PromptLogProbs, Reject, Request, RequestError, Sampling, Shaping, Speculation,
+    StepCost, Stops, Tally, WidthPolicy,
 };
 pub use service::{Event, Handle, Service, Stream, SubmitError, Ticket};
 pub use target::{Target, Vocabulary};
@@ -46,6 +46,7 @@ pub use device::Fence;
 use device::{Clock, DeviceLost, HostDevice, Threads, Usage};
 use draft::{DflashDrafter, Drafter, NoDrafter};
 use forward::Forward;
+pub use kernels::choose::LogProbs;
 use memory::Geometry;
 use open::Requests;
 use recent::Recent;

@@ -154,6 +154,10 @@ mod tests {
         fn log_probs(&self, _: usize, _: u32, _: usize) -> LogProbs {
             LogProbs::default()
         }
+
+        fn score(&mut self, rows: &[usize], _: &[u32], _: usize) -> Vec<LogProbs> {
+            vec![LogProbs::default(); rows.len()]
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Requests that have not ended, as their owners see them: their deadlines, their counts, and the
 //! text that their tokens become.
 
-use crate::output::{Finished, Segment, Stats, TokenOut, Update};
+use crate::output::{Finished, PromptToken, Segment, Stats, TokenOut, Update};
 use crate::{Engine, RequestId};
 use device::{HostDevice, Track};
 use kernels::choose::LogProbs;
@@ -35,6 +35,8 @@ pub(crate) struct Part<'a> {
     pub(crate) verified: bool,
     pub(crate) outcome: &'a RowOutcome,
     pub(crate) logprobs: &'a [LogProbs],
+    /// What it reported of the prompt.
+    pub(crate) prompt: Vec<PromptToken>,
     /// What the block looked at.
     pub(crate) drafts: &'a [u32],
 }
@@ -113,10 +115,12 @@ impl<D: HostDevice> Engine<D> {
         let open = open.expect("an outcome belongs to an open request");
         open.stats.cached_tokens = outcome.cached;
         let (mut tokens, mut refused) = (Vec::with_capacity(committed.kept), Vec::new());
+        let mut prompt = Vec::new();
         if let Some(part) = part {
             open.count(&part, committed.taken);
             refused.extend(part.refused(committed.taken));
             tokens.extend((0..committed.kept).map(|i| part.token(i)));
+            prompt = part.prompt;
         }
         if !tokens.is_empty() && open.stats.output_tokens == 0 {
             open.stats.first_token = now - open.submitted;
@@ -124,7 +128,7 @@ impl<D: HostDevice> Engine<D> {
         open.stats.output_tokens += tokens.len();
         let text = open.decode(text.runs(committed.text));
         let finished = committed.finish.map(|reason| self.close(id, reason, now));
-        Update { id, tokens, text, refused, finished }
+        Update { id, prompt, tokens, text, refused, finished }
     }
 
     fn close(&mut self, id: RequestId, reason: FinishReason, now: Duration) -> Finished {

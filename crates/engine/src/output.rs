@@ -10,6 +10,10 @@ use std::time::Duration;
 pub struct Update {
     /// The request.
     pub id: RequestId,
+    /// Tokens of the prompt that the step reported, when the request asked for them: those that follow
+    /// the ones before, from [`PromptLogProbs::from`](crate::PromptLogProbs::from) on. All of them
+    /// come before the first output token, or with it.
+    pub prompt: Vec<PromptToken>,
     /// Tokens kept, in order (never a stop id, nothing after a stop).
     pub tokens: Vec<TokenOut>,
     /// Text that became final: whole characters, nothing that may still turn into a stop string.
@@ -21,6 +25,16 @@ pub struct Update {
     pub refused: Vec<u32>,
     /// Set in the request's last update.
     pub finished: Option<Finished>,
+}
+
+/// A token of the prompt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptToken {
+    /// Its id.
+    pub id: u32,
+    /// Its own and those of the likeliest in its place; `None` for the first token of the prompt, which
+    /// nothing precedes.
+    pub logprobs: Option<LogProbs>,
 }
 
 /// A kept token.

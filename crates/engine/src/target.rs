@@ -23,7 +23,16 @@ pub trait Target: Send {
     /// Log-probabilities of `token` and of the `top` most likely ones at the `index`-th row that
     /// [`Target::choose`] was last asked about, as the model has them: unshaped.
     fn log_probs(&self, index: usize, token: u32, top: usize) -> LogProbs;
+
+    /// Log-probabilities of `tokens`, each as the one after its row of the last pass, and of the `top`
+    /// most likely ones there, as the model has them; `rows.len()` in all. What [`Target::choose`] was
+    /// last asked about stays that.
+    fn score(&mut self, rows: &[usize], tokens: &[u32], top: usize) -> Vec<LogProbs>;
 }
+
+/// Rows that are scored at once: a prompt's chunk may have many, and the logits of each take a
+/// vocabulary's room.
+const SLAB: usize = 32;
 
 /// Text of tokens, as far as the engine cares.
 pub trait Vocabulary: Send + Sync {
@@ -52,6 +61,8 @@ pub(crate) struct LanguageModel {
     workspace: Workspace,
     /// `[rows asked about, vocab]`.
     logits: Vec<f32>,
+    /// `[up to SLAB, vocab]`: the logits of rows that are scored.
+    scored: Vec<f32>,
     /// Ids below this may be chosen.
     allowed: usize,
 }
@@ -65,8 +76,8 @@ impl LanguageModel {
         allowed: usize,
     ) -> LanguageModel {
         let kv = decoder.kv_pool(pages, page_size);
-        let workspace = Workspace::default();
-        LanguageModel { cpu, decoder, kv, workspace, logits: Vec::new(), allowed }
+        let (workspace, logits, scored) = (Workspace::default(), Vec::new(), Vec::new());
+        LanguageModel { cpu, decoder, kv, workspace, logits, scored, allowed }
     }
 }
 
@@ -89,5 +100,16 @@ impl Target for LanguageModel {
         let vocab = self.decoder.config().vocab;
         let row = &self.logits[index * vocab..(index + 1) * vocab];
         log_probs(row, self.allowed, token, top)
+    }
+
+    fn score(&mut self, rows: &[usize], tokens: &[u32], top: usize) -> Vec<LogProbs> {
+        let vocab = self.decoder.config().vocab;
+        let mut found = Vec::with_capacity(rows.len());
+        for (rows, tokens) in rows.chunks(SLAB).zip(tokens.chunks(SLAB)) {
+            self.decoder.logits(&self.cpu, &mut self.workspace, rows, &mut self.scored);
+            let logits = self.scored.chunks_exact(vocab).zip(tokens);
+            found.extend(logits.map(|(row, &token)| log_probs(row, self.allowed, token, top)));
+        }
+        found
     }
 }

@@ -41,7 +41,7 @@ impl<D: HostDevice> Engine<D> {
     /// Waits for a step, the only wait of the host, and commits what it found.
     fn land(&mut self, step: InFlight<D>) -> Result<Vec<Update>, EngineLost> {
         let waited = self.clock.now();
-        let Landed { plan, outcomes, aside, planned, spans } = step.land()?;
+        let Landed { plan, outcomes, mut aside, planned, spans } = step.land()?;
         let now = self.clock.now();
         self.counters.steps += 1;
         self.counters.rows += plan.rows.len() as u64;
@@ -74,6 +74,7 @@ impl<D: HostDevice> Engine<D> {
                 verified: verified[row],
                 outcome: &outcomes[row],
                 logprobs: &aside.logprobs[row],
+                prompt: std::mem::take(&mut aside.prompts[row]),
                 drafts: &aside.drafts[row],
             };
             updates.push(self.update(outcome, &text, Some(part), now));

@@ -45,6 +45,7 @@ fn serve(what: &str) -> Result<(), Box<dyn Error>> {
         speculation: Speculation::Width(4),
         priority: 0,
         logprobs: None,
+        prompt_logprobs: None,
         constraint: None,
     };
     let breaks = what == "sink";

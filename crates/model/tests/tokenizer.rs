@@ -89,6 +89,29 @@ fn decoding_gives_the_text_back() {
     }
 }
 
+/// A token begins where the tokens before it end, and a control token has a place where the text has one.
+#[test]
+fn tokens_have_their_places_in_the_prompt() {
+    for name in ["gpt-2", "smollm", "llama-bpe", "tekken", "sentencepiece"] {
+        let tokenizer = from_gguf(name);
+        for text in texts(name) {
+            let ids = tokenizer.encode(&text, Specials::AsText);
+            let before = |at| tokenizer.decode_prompt(&ids[..at]).chars().count();
+            let expected: Vec<usize> = (0..ids.len()).map(before).collect();
+            assert_eq!(tokenizer.prompt_offsets(&ids, &text), expected, "{name}: {text}");
+        }
+    }
+    let tokenizer = from_gguf("smollm");
+    let (spelled, ids) = ("é<|im_end|>b", tokenizer.encode_prompt("é<|im_end|>b"));
+    let places = tokenizer.prompt_offsets(&ids, spelled);
+    assert_eq!(places[places.len() - 2..], [1, 1 + "<|im_end|>".len()]);
+    let places = tokenizer.prompt_offsets(&ids, &tokenizer.decode_prompt(&ids));
+    assert_eq!(places[places.len() - 2..], [1, 1]);
+    let tokenizer = from_gguf("llama-bpe");
+    let ids = tokenizer.encode_prompt("Hello");
+    assert_eq!(tokenizer.prompt_offsets(&ids, "Hello")[..2], [0, 0], "nobody wrote BOS");
+}
+
 #[test]
 fn a_gguf_with_scores_and_no_merges_is_sentencepiece() {
     let tokenizer = from_gguf("sentencepiece");

@@ -149,6 +149,7 @@ impl Server<'_> {
             speculation: Speculation::Auto,
             priority: 0,
             logprobs: None,
+            prompt_logprobs: None,
             constraint: None,
         }
     }

@@ -32,9 +32,10 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// Nothing committed yet. `length` is how many tokens the output has at least and at most, which
-    /// is 1 or more. A stop string that ends before the least ends nothing. A stop id ends the
-    /// output in any case: it is chosen earlier only where nothing else can be.
+    /// Nothing committed yet. `length` is how many tokens the output has at least and at most; to an
+    /// output that has none, nothing is ever offered. A stop string that ends before the least ends
+    /// nothing. A stop id ends the output in any case: it is chosen earlier only where nothing else
+    /// can be.
     pub fn new(stops: Stops, length: RangeInclusive<usize>) -> Commit {
         Commit { stops, length, tokens: 0, held: Text::default() }
     }

@@ -3,6 +3,7 @@
 
 use crate::commit::Committed;
 use crate::plan::{Departed, PlannedRow, RowOutcome, StepPlan, Then, Work};
+use crate::request::FinishReason;
 use crate::scheduler::Scheduler;
 use crate::sequence::{Course, Running};
 use crate::text::{Origin, Text};
@@ -93,6 +94,10 @@ fn commit<'p>(
     let origin = |i| if i < outcome.accepted { Origin::Draft } else { Origin::Target };
     let offered = outcome.tokens.iter().enumerate().map(|(i, &token)| (token, origin(i)));
     let sequence = &mut running.sequence;
+    row.scores.iter().for_each(|scores| sequence.reported(scores));
+    if let Work::Chunk { then: Then::End, .. } = row.work {
+        return Committed { finish: Some(FinishReason::Length), ..Committed::default() };
+    }
     let committed = sequence.commit.offer(offered, outcome.end, piece, text);
     sequence.tokens.extend_from_slice(&outcome.tokens[..committed.kept]);
     committed

@@ -25,10 +25,13 @@ pub use constraint::{Constrained, ConstrainedRequest, Constraint, End, Matcher, 
 pub use cost::{CostCurve, StepCost};
 pub use discipline::Discipline;
 pub use land::Outcome;
-pub use plan::{Absorb, PlannedRow, RowOutcome, StepPlan, TableWrite, TableWrites, Then, Work};
+pub use plan::{
+    Absorb, PlannedRow, RowOutcome, Scores, StepPlan, TableWrite, TableWrites, Then, Work,
+};
 pub use queue::{Admission, Reject, Shortage};
 pub use request::{
-    Bounds, Early, FinishReason, Limits, Request, RequestError, Sampling, Speculation, Stops,
+    Bounds, Early, FinishReason, Limits, PromptLogProbs, Request, RequestError, Sampling,
+    Speculation, Stops,
 };
 pub use scheduler::{Scheduler, SchedulerOptions, Tally};
 pub use shaping::{MOST_BIASES, ShapedRequest, Shaping};

@@ -41,6 +41,8 @@ pub struct PlannedRow {
     pub shaped: Option<Arc<ShapedRequest>>,
     /// How many likely tokens to report log-probabilities of, when any.
     pub logprobs: Option<usize>,
+    /// With a chunk behind whose rows tokens are known whose log-probabilities are asked for.
+    pub scores: Option<Scores>,
     /// With a chunk that ends the known tokens of a request whose text is constrained: how. It holds
     /// for all later rows of the request.
     pub constrained: Option<Arc<ConstrainedRequest>>,
@@ -74,6 +76,20 @@ pub enum Then {
     Continue,
     /// Nothing more is known: the chunk's last row chooses the next token, an anchor.
     Choose,
+    /// Nothing: the request is for its prompt alone.
+    End,
+}
+
+/// Prompt tokens to report the log-probabilities of. That of a token is in the row before it; the
+/// token of position 0 has none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scores {
+    /// Position of the first token. The row before it is in the chunk, if it has one.
+    pub first: usize,
+    /// The tokens, the last one at most behind the chunk's last row.
+    pub tokens: Vec<u32>,
+    /// How many likely tokens to report beside each.
+    pub top: usize,
 }
 
 /// Whether a row's committed tokens become drafter context.

@@ -91,9 +91,8 @@ impl Scheduler {
         let (bounds, page_size) = (&self.options.bounds, self.options.page_size);
         let Some(first) = self.queue.first_mut() else { return Admission::Wait(Shortage::Turn) };
         first.prospect = self.widths.prospect(crowd, self.options.width.min(bounds.max_width));
-        // One token at least is computed: the next one is chosen from its row.
         let (known, place) = (first.tokens.len(), first.place);
-        let findable = &first.tokens[..known - 1];
+        let findable = first.findable();
         let (mut lease, found) = self.cache.acquire(findable, first.need(bounds));
         let width = first.width(bounds, self.options.width);
         let slots = (known + width).min(first.capacity());
@@ -275,6 +274,7 @@ mod tests {
             speculation: Speculation::Auto,
             priority: 0,
             logprobs: None,
+            prompt_logprobs: None,
             constraint: None,
         }
     }

@@ -24,8 +24,21 @@ pub struct Request {
     /// Log-probabilities to report: `None` for none, `Some(n)` for the chosen token's and the
     /// `n` most likely.
     pub logprobs: Option<usize>,
+    /// Log-probabilities of the prompt's own tokens to report; `None` for none. What the prefix cache
+    /// has of them is computed again.
+    pub prompt_logprobs: Option<PromptLogProbs>,
     /// What its text must be; `None` for anything.
     pub constraint: Option<Constrained>,
+}
+
+/// Which tokens of a prompt to report, each as likely as it is behind those before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PromptLogProbs {
+    /// Position of the first; all that follow are reported too. Nothing is before the token of
+    /// position 0, so it has no log-probability.
+    pub from: usize,
+    /// How many likely tokens to report beside each.
+    pub top: usize,
 }
 
 /// How tokens are drawn.
@@ -61,7 +74,8 @@ pub struct Stops {
 /// Bounds on what a generation may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// At most this many output tokens; `None` for what the context leaves.
+    /// At most this many output tokens; `None` for what the context leaves, 0 to compute the prompt
+    /// and nothing else.
     pub max_tokens: Option<usize>,
     /// At least this many output tokens: before, no stop id can be chosen, and a stop string ends
     /// nothing.
@@ -161,6 +175,12 @@ impl Request {
         self.prompt.len().saturating_add(output).min(bounds.context)
     }
 
+    /// Most tokens that need KV: the whole prompt, and of an output all but the last token, which is
+    /// chosen and never computed.
+    fn slots(&self, bounds: &Bounds) -> usize {
+        self.prompt.len().max(self.limit(bounds) - 1)
+    }
+
     /// Whether the request can run at all.
     ///
     /// # Errors
@@ -170,10 +190,7 @@ impl Request {
         self.sampling.check()?;
         self.shaping.check(bounds.vocab)?;
         let err = |field, problem| Err(RequestError { field, problem });
-        if self.limits.max_tokens == Some(0) {
-            return err("max_tokens", "is 0; ask for at least 1 token".into());
-        }
-        let need = self.limit(bounds) - 1;
+        let need = self.slots(bounds);
         if need > bounds.kv_tokens {
             return err(
                 "max_tokens",
@@ -200,7 +217,8 @@ impl Request {
             return err("stop", "holds an empty string, which would stop at once".into());
         }
         self.speculation.check(bounds)?;
-        self.check_logprobs(bounds)
+        self.check_logprobs(bounds)?;
+        self.check_prompt_logprobs(bounds)
     }
 
     fn check_prompt(&self, bounds: &Bounds) -> Result<(), RequestError> {
@@ -225,13 +243,34 @@ impl Request {
 
     fn check_logprobs(&self, bounds: &Bounds) -> Result<(), RequestError> {
         match self.logprobs {
-            Some(n) if n > bounds.vocab => Err(RequestError {
-                field: "logprobs",
-                problem: format!("asks for {n} alternatives of {} tokens", bounds.vocab),
-            }),
+            Some(n) if n > bounds.vocab => Err(too_many("logprobs", n, bounds)),
             _ => Ok(()),
         }
     }
+
+    fn check_prompt_logprobs(&self, bounds: &Bounds) -> Result<(), RequestError> {
+        const FIELD: &str = "prompt_logprobs";
+        let tokens = self.prompt.len();
+        match self.prompt_logprobs {
+            Some(PromptLogProbs { top, .. }) if top > bounds.vocab => {
+                Err(too_many(FIELD, top, bounds))
+            }
+            Some(PromptLogProbs { from, .. }) if from >= tokens => {
+                let problem = format!(
+                    "begin with token {from}, but the prompt has {tokens} tokens; begin with {} at \
+                     most",
+                    tokens - 1
+                );
+                Err(RequestError { field: FIELD, problem })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn too_many(field: &'static str, alternatives: usize, bounds: &Bounds) -> RequestError {
+    let problem = format!("asks for {alternatives} alternatives of {} tokens", bounds.vocab);
+    RequestError { field, problem }
 }
 
 impl Speculation {
@@ -297,6 +336,7 @@ mod tests {
             speculation: Speculation::Auto,
             priority: 0,
             logprobs: None,
+            prompt_logprobs: None,
             constraint: None,
         }
     }
@@ -324,9 +364,9 @@ mod tests {
             ("prompt", Request { prompt: vec![], ..request(1) }),
             ("prompt", Request { prompt: vec![100], ..request(1) }),
             (
-                "max_tokens",
+                "min_tokens",
                 Request {
-                    limits: Limits { max_tokens: Some(0), ..Limits::default() },
+                    limits: Limits { max_tokens: Some(0), min_tokens: 1, ..Limits::default() },
                     ..request(1)
                 },
             ),
@@ -363,6 +403,17 @@ mod tests {
             ("width", Request { speculation: Speculation::Width(17), ..request(1) }),
             ("logprobs", Request { logprobs: Some(100_000_000), ..request(1) }),
             (
+                "prompt_logprobs",
+                Request {
+                    prompt_logprobs: Some(PromptLogProbs { from: 0, top: 101 }),
+                    ..request(1)
+                },
+            ),
+            (
+                "prompt_logprobs",
+                Request { prompt_logprobs: Some(PromptLogProbs { from: 5, top: 0 }), ..request(5) },
+            ),
+            (
                 "temperature",
                 Request { sampling: Sampling { temperature: -1.0, ..sampling }, ..request(1) },
             ),
@@ -385,5 +436,11 @@ mod tests {
         let fits =
             Request { limits: Limits { max_tokens: Some(20), ..Limits::default() }, ..request(40) };
         assert_eq!(fits.check(&small), Ok(()));
+        // A prompt alone is computed whole; with one token behind it, no more than that.
+        for (len, max_tokens, allowed) in [(64, 0, true), (64, 1, true), (65, 0, false)] {
+            let limits = Limits { max_tokens: Some(max_tokens), ..Limits::default() };
+            let alone = Request { limits, ..request(len) };
+            assert_eq!(alone.check(&small).is_ok(), allowed, "{len} and {max_tokens}");
+        }
     }
 }

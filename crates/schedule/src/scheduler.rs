@@ -211,8 +211,12 @@ impl Scheduler {
     }
 
     /// Takes in how long a landed step took, in seconds: the target's pass with all that comes
-    /// with it, and the drafter's pass. Only an adaptive policy uses them.
+    /// with it, and the drafter's pass. Only an adaptive policy uses them. Of a step that reports on
+    /// prompt tokens nothing is learned: what that takes is no matter of widths.
     pub fn learn(&mut self, step: &StepPlan, verify: f64, draft: f64) {
+        if step.rows.iter().any(|row| row.scores.is_some()) {
+            return;
+        }
         self.widths.learn(step.tokens(), step.drafting(), verify, draft);
     }
 

@@ -3,12 +3,13 @@
 use crate::commit::Commit;
 use crate::constraint::ConstrainedRequest;
 use crate::discipline::Discipline;
-use crate::plan::{Absorb, Departed, PlannedRow, TableWrites, Then, Work};
+use crate::plan::{Absorb, Departed, PlannedRow, Scores, TableWrites, Then, Work};
 use crate::request::{Bounds, Request, Speculation};
 use crate::shaping::{ShapedRequest, Shaping};
 use crate::width::{Acceptance, Prospect};
 use cache::{Lease, Need, Row};
 use std::cmp::Reverse;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Order of service: higher priority first, then earlier arrival. It stays with a request when it
@@ -43,6 +44,8 @@ pub(crate) struct Sequence {
     /// Whether drafting could pay when it was last admitted.
     pub(crate) prospect: Prospect,
     prompt: usize,
+    /// Prompt tokens, by position, whose log-probabilities no landed step has reported yet.
+    owed: Range<usize>,
 }
 
 impl Sequence {
@@ -53,13 +56,50 @@ impl Sequence {
         let length = request.limits.min_tokens..=limit - prompt;
         let commit = Commit::new(request.stops.clone(), length);
         let acceptance = Acceptance::new(bounds.max_width);
-        let (cached, prospect) = (None, Prospect::Open);
-        Sequence { id, place, request, tokens, commit, limit, cached, acceptance, prospect, prompt }
+        Sequence {
+            id,
+            place,
+            owed: request.prompt_logprobs.map_or(0..0, |asked| asked.from..prompt),
+            request,
+            tokens,
+            commit,
+            limit,
+            cached: None,
+            acceptance,
+            prospect: Prospect::Open,
+            prompt,
+        }
     }
 
-    /// Tokens that ever need KV: the last token of a sequence is chosen, never computed.
+    /// Tokens that ever need KV: the last token of an output is chosen, never computed.
     pub(crate) fn capacity(&self) -> usize {
-        self.limit - 1
+        self.prompt.max(self.limit - 1)
+    }
+
+    /// The known tokens that may be taken from the prefix cache. One token at least is computed, since
+    /// the next one is chosen from its row; and so is the row before each token that is still to be
+    /// reported.
+    pub(crate) fn findable(&self) -> &[u32] {
+        let chosen_from = self.tokens.len() - 1;
+        match self.owed.is_empty() {
+            true => &self.tokens[..chosen_from],
+            false => &self.tokens[..chosen_from.min(self.owed.start.saturating_sub(1))],
+        }
+    }
+
+    /// The tokens that a chunk of `len` tokens from `start` on is to report: those behind its rows,
+    /// and the first of all with its own.
+    fn scores(&self, start: usize, len: usize) -> Option<Scores> {
+        let top = self.request.prompt_logprobs?.top;
+        let behind = if start == 0 { 0 } else { start + 1 };
+        let tokens = self.owed.start.max(behind)..self.owed.end.min(start + len + 1);
+        let first = tokens.start;
+        (!tokens.is_empty()).then(|| Scores { first, tokens: self.tokens[tokens].to_vec(), top })
+    }
+
+    /// A step that reported `scores` has landed.
+    pub(crate) fn reported(&mut self, scores: &Scores) {
+        self.owed.start = scores.first + scores.tokens.len();
     }
 
     /// Widest verify block, the anchor included.
@@ -226,7 +266,11 @@ impl Running {
     pub(crate) fn chunk(&mut self, len: usize) -> Work {
         let start = self.sent;
         self.sent += len;
-        let then = if self.unsent() == 0 { Then::Choose } else { Then::Continue };
+        let then = match self.unsent() {
+            0 if self.sequence.limit == self.sequence.prompt => Then::End,
+            0 => Then::Choose,
+            _ => Then::Continue,
+        };
         Work::Chunk { tokens: self.sequence.tokens[start..start + len].to_vec(), start, then }
     }
 
@@ -261,6 +305,10 @@ impl Running {
             }
             Work::Chunk { .. } | Work::Block { .. } => (None, None),
         };
+        let scores = match &work {
+            Work::Chunk { tokens, start, .. } => self.sequence.scores(*start, tokens.len()),
+            Work::Block { .. } => None,
+        };
         let pages = reach.div_ceil(page_size);
         assert!(pages <= self.lease.pages().len(), "a step may touch leased pages only");
         PlannedRow {
@@ -273,6 +321,7 @@ impl Running {
             sampling: self.sequence.request.sampling,
             shaped,
             logprobs: self.sequence.request.logprobs,
+            scores,
             constrained,
         }
     }

@@ -44,6 +44,7 @@ fn request(id: u64) -> Request {
         speculation: Speculation::Auto,
         priority: 0,
         logprobs: None,
+        prompt_logprobs: None,
         constraint: None,
     }
 }

@@ -41,6 +41,10 @@ impl Target for Script {
     fn log_probs(&self, _: usize, _: u32, _: usize) -> LogProbs {
         LogProbs::default()
     }
+
+    fn score(&mut self, rows: &[usize], _: &[u32], _: usize) -> Vec<LogProbs> {
+        vec![LogProbs::default(); rows.len()]
+    }
 }
 
 fn pair() -> Pair {
@@ -71,6 +75,7 @@ fn request(tokens: usize) -> Request {
         speculation: Speculation::Auto,
         priority: 0,
         logprobs: None,
+        prompt_logprobs: None,
         constraint: None,
     }
 }

@@ -109,6 +109,7 @@ impl Session {
             speculation: self.speculation,
             priority: 0,
             logprobs: None,
+            prompt_logprobs: None,
             constraint: None,
         }
     }

@@ -148,6 +148,7 @@ fn the_drafter_accepts_as_the_reference_does() {
             speculation: Speculation::Width(golden.verify_width),
             priority: 0,
             logprobs: None,
+            prompt_logprobs: None,
             constraint: None,
         };
         let output = engine.run(vec![request]).expect("runs").remove(0);

@@ -39,6 +39,7 @@ fn requests(pair: &Pair, temperature: f32, speculation: Speculation) -> Vec<Requ
         speculation,
         priority: 0,
         logprobs: None,
+        prompt_logprobs: None,
         constraint: None,
     };
     QUESTIONS.iter().enumerate().map(request).collect()

@@ -68,6 +68,7 @@ fn requests(pair: &Pair, speculation: impl Fn(usize) -> Speculation) -> Vec<Requ
         speculation: speculation(i),
         priority: 0,
         logprobs: None,
+        prompt_logprobs: None,
         constraint: None,
     };
     (0..COUNT).map(request).collect()

@@ -142,6 +142,10 @@ impl Target for Counter {
     fn log_probs(&self, _: usize, _: u32, _: usize) -> LogProbs {
         LogProbs::default()
     }
+
+    fn score(&mut self, rows: &[usize], _: &[u32], _: usize) -> Vec<LogProbs> {
+        vec![LogProbs::default(); rows.len()]
+    }
 }
 
 /// Ten tokens without text.

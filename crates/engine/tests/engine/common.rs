@@ -31,6 +31,7 @@ pub(crate) fn request(prompt: &[u32], max_tokens: usize) -> Request {
         speculation: Speculation::Auto,
         priority: 0,
         logprobs: None,
+        prompt_logprobs: None,
         constraint: None,
     }
 }

@@ -6,6 +6,7 @@ mod context;
 mod drafter;
 mod lossless;
 mod prefix;
+mod prompts;
 mod seen;
 mod shaping;
 mod simulated;

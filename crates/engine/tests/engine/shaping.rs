@@ -29,6 +29,10 @@ impl Target for Fixed {
     fn log_probs(&self, _: usize, token: u32, top: usize) -> LogProbs {
         log_probs(&self.0, 4, token, top)
     }
+
+    fn score(&mut self, _: &[usize], tokens: &[u32], top: usize) -> Vec<LogProbs> {
+        tokens.iter().map(|&token| self.log_probs(0, token, top)).collect()
+    }
 }
 
 /// Four tokens without text.

@@ -37,6 +37,7 @@ pub(crate) fn request(seed: u64, max_tokens: usize) -> Request {
         speculation: Speculation::Auto,
         priority: 0,
         logprobs: None,
+        prompt_logprobs: None,
         constraint: None,
     }
 }
@@ -112,6 +113,10 @@ impl Target for Script {
 
     fn log_probs(&self, _: usize, _: u32, _: usize) -> LogProbs {
         LogProbs::default()
+    }
+
+    fn score(&mut self, rows: &[usize], _: &[u32], _: usize) -> Vec<LogProbs> {
+        vec![LogProbs::default(); rows.len()]
     }
 }
 

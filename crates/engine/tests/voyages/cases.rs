@@ -33,6 +33,10 @@ impl Target for Counting {
     fn log_probs(&self, _: usize, token: u32, _: usize) -> LogProbs {
         LogProbs { chosen: -(token as f32), top: vec![] }
     }
+
+    fn score(&mut self, _: &[usize], tokens: &[u32], top: usize) -> Vec<LogProbs> {
+        tokens.iter().map(|&token| self.log_probs(0, token, top)).collect()
+    }
 }
 
 /// Counts on as far as it is asked to.
@@ -102,6 +106,7 @@ fn count_from(start: u32, before: u32, max_tokens: usize) -> Request {
         speculation: Speculation::Auto,
         priority: 0,
         logprobs: None,
+        prompt_logprobs: None,
         constraint: None,
     }
 }

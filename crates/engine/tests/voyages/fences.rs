@@ -84,6 +84,7 @@ fn steady(fence: Fence) -> Step {
         speculation: Speculation::Auto,
         priority: 0,
         logprobs: None,
+        prompt_logprobs: None,
         constraint: None,
     };
     engine.submit(request).expect("the request is in bounds");

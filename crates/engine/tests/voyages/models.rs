@@ -5,8 +5,8 @@ use crate::serial::cut;
 use crate::voyage::{Passenger, sail, speculation};
 use device::{Cpu, Sim};
 use engine::{
-    Engine, EngineOptions, Fence, Limits, Pair, PairOptions, Request, Sampling, Shaping,
-    Speculation, StepCost, Stops, Vocabulary, WidthPolicy,
+    Engine, EngineOptions, Fence, Limits, Pair, PairOptions, PromptLogProbs, PromptToken, Request,
+    Sampling, Shaping, Speculation, StepCost, Stops, Vocabulary, WidthPolicy,
 };
 use kernels::choose::LogProbs;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,7 @@ pub(crate) const MET: &[&str] = &[
     "ends by length",
     "cancels while decoding",
     "log-probabilities",
+    "prompt tokens reported",
     "shaped logits",
     "changes of speculation",
     "requests started anew to draft",
@@ -58,6 +59,8 @@ fn pair(target: &str, draft: Option<&str>) -> Pair {
 /// A prompt and what its serial, uncached, undrafted run says.
 struct Tale {
     request: Request,
+    /// Of the whole prompt.
+    read: Vec<PromptToken>,
     said: Vec<(u32, LogProbs)>,
 }
 
@@ -105,6 +108,7 @@ fn tales(target: &str) -> Vec<Tale> {
             speculation: Speculation::Off,
             priority: 0,
             logprobs: Some(TOP),
+            prompt_logprobs: Some(PromptLogProbs { from: 0, top: TOP }),
             constraint: None,
         };
         let output = engine.run(vec![request.clone()]).expect("the tale is told").remove(0);
@@ -112,7 +116,7 @@ fn tales(target: &str) -> Vec<Tale> {
             .tokens
             .into_iter()
             .map(|token| (token.id, token.logprobs.expect("log-probabilities were asked for")));
-        Tale { request, said: said.collect() }
+        Tale { request, read: output.prompt, said: said.collect() }
     };
     let mut tales = Vec::new();
     for prompt in prompts() {
@@ -161,7 +165,9 @@ pub(crate) fn voyage(seed: u64, tales: &Tales) -> Result<Log, String> {
         let request = request(&mut dice, tale, block, &*vocabulary);
         log.note("shaped logits", u64::from(request.shaping != Shaping::default()));
         let said = tale.said.iter().cloned();
-        let expected = cut(said, &request, usize::MAX, |id| vocabulary.piece(id), |_| None);
+        let from = request.prompt_logprobs.map_or(tale.read.len(), |asked| asked.from);
+        let read = tale.read[from..].to_vec();
+        let expected = cut(said, &request, read, usize::MAX, |id| vocabulary.piece(id), |_| None);
         Passenger::new(&mut dice, request, expected, block)
     });
     let passengers = passengers.collect();
@@ -197,12 +203,15 @@ fn request(dice: &mut Dice, tale: &Tale, block: usize, vocabulary: &dyn Vocabula
         }
         _ => {}
     }
+    let length = tale.request.prompt.len();
+    let asked = |dice: &mut Dice| PromptLogProbs { from: dice.roll(length), top: TOP };
     Request {
         stops,
         limits: Limits { max_tokens: Some(LENGTH - dice.roll(LENGTH / 2)), ..Limits::default() },
         speculation: speculation(dice, block),
         priority: dice.roll(2) as i32,
         logprobs: dice.one_in(3).then_some(TOP),
+        prompt_logprobs: dice.one_in(3).then(|| asked(dice)),
         constraint: None,
         ..tale.request.clone()
     }

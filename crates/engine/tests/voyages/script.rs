@@ -3,7 +3,7 @@
 use crate::toy::{allows, mask};
 use device::Cpu;
 use engine::draft::{DraftRow, Drafter};
-use engine::{Request, Shaping, Target, Vocabulary};
+use engine::{PromptLogProbs, PromptToken, Request, Shaping, Target, Vocabulary};
 use kernels::choose::{Draw, LogProbs, Shape, choose};
 use model::pass::Pass;
 
@@ -101,6 +101,17 @@ fn opinion(seen: &[u32], token: u32, top: usize) -> LogProbs {
     LogProbs { chosen: -((first + token) as f32), top: others.collect() }
 }
 
+/// What it thinks of `request`'s prompt, as far as that is asked for.
+pub(crate) fn read(request: &Request) -> Vec<PromptToken> {
+    let Some(PromptLogProbs { from, top }) = request.prompt_logprobs else { return Vec::new() };
+    let prompt = &request.prompt;
+    let token = |at: usize| PromptToken {
+        id: prompt[at],
+        logprobs: (at > 0).then(|| opinion(&prompt[..at], prompt[at], top)),
+    };
+    (from..prompt.len()).map(token).collect()
+}
+
 /// All that the target would say after `request`'s prompt, with its opinions, until a stop id or the
 /// constraint ends it.
 pub(crate) fn say(request: &Request) -> impl Iterator<Item = (u32, LogProbs)> {
@@ -173,6 +184,11 @@ impl Target for ScriptTarget {
 
     fn log_probs(&self, index: usize, token: u32, top: usize) -> LogProbs {
         opinion(&self.seen[self.asked[index]], token, top)
+    }
+
+    fn score(&mut self, rows: &[usize], tokens: &[u32], top: usize) -> Vec<LogProbs> {
+        let rows = rows.iter().zip(tokens);
+        rows.map(|(&row, &token)| opinion(&self.seen[row], token, top)).collect()
     }
 }
 

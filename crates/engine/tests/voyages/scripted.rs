@@ -1,15 +1,15 @@
 //! The fleet with the scripted target and drafter: every size, policy and fence there is.
 
 use crate::dice::{Dice, Log};
-use crate::script::{Quality, ScriptDrafter, ScriptTarget, VOCAB, Words, say};
+use crate::script::{Quality, ScriptDrafter, ScriptTarget, VOCAB, Words, read, say};
 use crate::serial::cut;
 use crate::toy;
 use crate::voyage::{Passenger, Rig, sail, speculation};
 use device::{Durations, Sim, SimOptions};
 use engine::draft::{Drafter, NoDrafter};
 use engine::{
-    Engine, EngineOptions, Fence, Limits, Parts, Request, Sampling, Shaping, StepCost, Stops,
-    Vocabulary, WidthPolicy,
+    Engine, EngineOptions, Fence, Limits, Parts, PromptLogProbs, Request, Sampling, Shaping,
+    StepCost, Stops, Vocabulary, WidthPolicy,
 };
 use schedule::CostCurve;
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub(crate) const MET: &[&str] = &[
     "time-outs before a token",
     "time-outs while decoding",
     "log-probabilities",
+    "prompt tokens reported",
+    "prompts alone",
     "penalties",
     "biases",
     "least lengths with stop ids",
@@ -75,7 +77,8 @@ pub(crate) fn voyage(seed: u64, rig: Rig) -> Result<Log, String> {
         log.note("prompts longer than a step", u64::from(longer));
         shapes(&request, &mut log);
         let end = |output: &[u32]| toy::end(&request, output);
-        let expected = cut(say(&request), &request, CONTEXT, |id| Words.piece(id), end);
+        let (prompt, said) = (read(&request), say(&request));
+        let expected = cut(said, &request, prompt, CONTEXT, |id| Words.piece(id), end);
         Passenger::new(&mut dice, request, expected, block)
     });
     let passengers = passengers.collect();
@@ -217,9 +220,10 @@ fn request(dice: &mut Dice, block: usize) -> Request {
     let strings = ["c", "ab", "bca", "é", "aab", "cc"];
     let count = if dice.one_in(3) { 1 + dice.roll(2) } else { 0 };
     let strings = (0..count).map(|_| dice.pick(&strings).to_owned()).collect();
-    let max_tokens = (!dice.one_in(8)).then(|| 1 + dice.roll(40));
+    let max_tokens = (!dice.one_in(8)).then(|| dice.roll(41));
     let most = max_tokens.unwrap_or(CONTEXT).min(CONTEXT - len);
-    let min_tokens = if dice.one_in(3) { 1 + dice.roll(most) } else { 0 };
+    let min_tokens = if most > 0 && dice.one_in(3) { 1 + dice.roll(most) } else { 0 };
+    let asked = |dice: &mut Dice| PromptLogProbs { from: dice.roll(len), top: dice.roll(3) };
     Request {
         prompt,
         sampling: Sampling { seed: dice.roll(3) as u64, ..Sampling::default() },
@@ -229,6 +233,7 @@ fn request(dice: &mut Dice, block: usize) -> Request {
         speculation: speculation(dice, block),
         priority: dice.roll(3) as i32 - 1,
         logprobs: dice.one_in(4).then(|| dice.roll(3)),
+        prompt_logprobs: dice.one_in(3).then(|| asked(dice)),
         constraint: dice.one_in(3).then(|| toy::toy(dice.roll(5) as u64)),
     }
 }

@@ -1,12 +1,14 @@
 //! What a request must end with: its serial, uncached, undrafted run, by the plainest code.
 
-use engine::{FinishReason, Request};
+use engine::{FinishReason, PromptToken, Request};
 use kernels::choose::LogProbs;
 use model::tokenizer::Detokenizer;
 
 /// What a client gets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Serial {
+    /// When asked for.
+    pub(crate) prompt: Vec<PromptToken>,
     pub(crate) tokens: Vec<u32>,
     pub(crate) text: String,
     /// One a token, when asked for.
@@ -14,18 +16,21 @@ pub(crate) struct Serial {
     pub(crate) reason: Option<FinishReason>,
 }
 
-/// Cuts what a target says, token after token, where `request` ends. `end` says whether its
+/// Cuts what a target says, token after token, where `request` ends; `prompt` is what it thinks of the
+/// prompt. `end` says whether its
 /// constraint ends it after these tokens, and how.
 pub(crate) fn cut<'p>(
     said: impl Iterator<Item = (u32, LogProbs)>,
     request: &Request,
+    prompt: Vec<PromptToken>,
     context: usize,
     piece: impl Fn(u32) -> &'p [u8],
     end: impl Fn(&[u32]) -> Option<FinishReason>,
 ) -> Serial {
     let left = context - request.prompt.len();
     let cap = request.limits.max_tokens.map_or(left, |max| max.min(left));
-    let (mut serial, mut bytes) = (Serial { reason: end(&[]), ..Serial::default() }, Vec::new());
+    let reason = if cap == 0 { Some(FinishReason::Length) } else { end(&[]) };
+    let (mut serial, mut bytes) = (Serial { prompt, reason, ..Serial::default() }, Vec::new());
     if serial.reason.is_some() {
         return serial;
     }

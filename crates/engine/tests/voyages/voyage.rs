@@ -88,6 +88,7 @@ impl Passenger {
         let drafted = update.tokens.iter().filter(|token| token.drafted).count();
         log.note("drafts accepted", drafted as u64);
         let kept = update.tokens.len();
+        self.got.prompt.extend(update.prompt);
         for token in update.tokens {
             self.got.tokens.push(token.id);
             self.got.logprobs.extend(token.logprobs);
@@ -119,7 +120,10 @@ impl Passenger {
         };
         let right = if cut_short {
             let tokens = got.tokens.len();
+            let whole = got.tokens.is_empty() || got.prompt == expected.prompt;
             expected.tokens.starts_with(&got.tokens)
+                && whole
+                && expected.prompt.starts_with(&got.prompt)
                 && got.text == pieces(&got.tokens)
                 && got.logprobs == expected.logprobs[..tokens.min(expected.logprobs.len())]
         } else {
@@ -129,6 +133,8 @@ impl Passenger {
             return Err(format!("{} ends, got {got:?}, not {expected:?}", self.ends));
         }
         log.note("log-probabilities", got.logprobs.len() as u64);
+        log.note("prompt tokens reported", got.prompt.len() as u64);
+        log.note("prompts alone", u64::from(self.request.limits.max_tokens == Some(0)));
         // Tokens before the stop in the block that brought it are drafts. A stop id is not kept.
         let (kept, drafted) = self.last;
         let by_string = got.text != pieces(&got.tokens);

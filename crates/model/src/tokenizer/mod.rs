@@ -272,16 +272,29 @@ impl Tokenizer {
     /// SentencePiece puts in front of texts.
     pub fn decode_prompt(&self, ids: &[u32]) -> String {
         let mut text = String::new();
-        let mut detokenizer = Detokenizer::new();
-        let mut prefixed = self.prefix != Prefix::Never;
-        for &id in ids {
-            let piece = self.piece(id);
-            let drop = usize::from(prefixed && piece.starts_with(b" "));
-            detokenizer.push(&piece[drop..], &mut text);
-            prefixed = self.prefix == Prefix::EachText && self.added_ids.contains(&id)
-                || prefixed && piece.is_empty();
-        }
+        let mut pieces = PromptPieces::new(self);
+        ids.iter().for_each(|&id| pieces.push(id, &mut text));
         text
+    }
+
+    /// Where each token of a prompt begins in its text, in characters. `text` is what
+    /// [`Tokenizer::encode_prompt`] made `ids` of, or [`Tokenizer::decode_prompt`] of them. Control
+    /// tokens have the place that the text spells them in, and none where it does not.
+    pub fn prompt_offsets(&self, ids: &[u32], text: &str) -> Vec<usize> {
+        let (mut rest, mut at) = (text, 0);
+        let mut pieces = PromptPieces::new(self);
+        let place = |&id: &u32| {
+            let begin = at;
+            let mut decoded = String::new();
+            pieces.push(id, &mut decoded);
+            let spelled = self.control.get(&id).filter(|name| rest.starts_with(name.as_str()));
+            let said = spelled.map_or(decoded.as_str(), String::as_str).chars().count();
+            let mut left = rest.chars();
+            at += left.by_ref().take(said).count();
+            rest = left.as_str();
+            begin
+        };
+        ids.iter().map(place).collect()
     }
 
     /// Every id that ends a generation, ascending: the union of what the configuration, the
@@ -299,5 +312,30 @@ impl Tokenizer {
     /// The tokens with a role.
     pub(crate) fn roles(&self) -> Roles {
         self.roles
+    }
+}
+
+/// Decodes a text from its start, a token at a time.
+struct PromptPieces<'t> {
+    tokenizer: &'t Tokenizer,
+    detokenizer: Detokenizer,
+    /// The next token may have a space in front that is none of the text's.
+    prefixed: bool,
+}
+
+impl<'t> PromptPieces<'t> {
+    fn new(tokenizer: &'t Tokenizer) -> PromptPieces<'t> {
+        let prefixed = tokenizer.prefix != Prefix::Never;
+        PromptPieces { tokenizer, detokenizer: Detokenizer::new(), prefixed }
+    }
+
+    /// Appends to `text` what the next token makes whole.
+    fn push(&mut self, id: u32, text: &mut String) {
+        let PromptPieces { tokenizer, detokenizer, prefixed } = self;
+        let piece = tokenizer.piece(id);
+        let drop = usize::from(*prefixed && piece.starts_with(b" "));
+        detokenizer.push(&piece[drop..], text);
+        *prefixed = tokenizer.prefix == Prefix::EachText && tokenizer.added_ids.contains(&id)
+            || *prefixed && piece.is_empty();
     }
 }

@@ -113,6 +113,7 @@ fn request(id: u64, speculation: Speculation) -> Request {
         speculation,
         priority: 0,
         logprobs: None,
+        prompt_logprobs: None,
         constraint: None,
     }
 }

@@ -3,7 +3,8 @@
 
 use crate::device::{Pace, Quality, Voyage, options, prompt, request, serial};
 use schedule::{
-    Bounds, Commit, FinishReason, Origin, Request, SchedulerOptions, Speculation, Stops, Text,
+    Bounds, Commit, FinishReason, Origin, PromptLogProbs, Request, SchedulerOptions, Speculation,
+    Stops, Text,
 };
 
 #[test]
@@ -327,6 +328,32 @@ fn df_18_drafting_turned_on_before_the_first_chunk_counts_the_prefix_as_a_miss()
     voyage.finish();
     voyage.assert_serial(2, &undrafted, 64 * 16 + 1);
     assert_eq!(voyage.scheduler.tally().recomputations, 1);
+}
+
+/// A request that is retracted while its prompt is read reports no token twice and loses none, and
+/// finds what it has reported already in the cache.
+#[test]
+fn a_retracted_prompt_is_reported_once() {
+    let mut retracted = 0;
+    for from in [0, 1, 30, 69] {
+        for page_size in [1, 4] {
+            let options =
+                SchedulerOptions { step_tokens: 2, ..options(page_size, 100 / page_size) };
+            let context = options.bounds.context;
+            let mut voyage = Voyage::new(options, Quality::Wrong, Pace::Mixed);
+            let elder = Request { priority: 1, ..request(prompt(1, 4), 60) };
+            let prompt_logprobs = Some(PromptLogProbs { from, top: 0 });
+            let younger = Request { prompt_logprobs, ..request(prompt(2, 70), 5) };
+            voyage.submit(0, elder.clone());
+            voyage.submit(1, younger.clone());
+            voyage.finish();
+            retracted += voyage.scheduler.tally().retractions;
+            voyage.assert_serial(0, &elder, context);
+            voyage.assert_serial(1, &younger, context);
+            assert_eq!(voyage.got[&1].reported, younger.prompt[from..], "from {from}");
+        }
+    }
+    assert!(retracted >= 8, "{retracted} retractions of 8 prompts");
 }
 
 #[test]

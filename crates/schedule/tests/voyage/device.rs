@@ -46,6 +46,9 @@ pub(crate) fn serial(request: &Request, context: usize) -> (Vec<u32>, FinishReas
     let left = context - request.prompt.len();
     let cap = request.limits.max_tokens.map_or(left, |max| max.min(left));
     let (mut all, mut out) = (request.prompt.clone(), Vec::new());
+    if cap == 0 {
+        return (out, FinishReason::Length);
+    }
     loop {
         let token = script(request.sampling.seed, all.iter().copied());
         if request.stops.ids.contains(&token) {
@@ -90,6 +93,7 @@ pub(crate) fn request(prompt: Vec<u32>, max_tokens: usize) -> Request {
         speculation: Speculation::Auto,
         priority: 0,
         logprobs: None,
+        prompt_logprobs: None,
         constraint: None,
     }
 }
@@ -307,7 +311,7 @@ impl Device {
         tokens: &[u32],
         drafted: usize,
     ) -> RowOutcome {
-        if matches!(row.work, Work::Chunk { then: Then::Continue, .. }) {
+        if matches!(row.work, Work::Chunk { then: Then::Continue | Then::End, .. }) {
             return RowOutcome::default();
         }
         let first = context + tokens.len() - 1 - drafted;
@@ -343,6 +347,24 @@ pub(crate) struct Got {
     /// Verify passes, and tokens that they committed.
     pub(crate) passes: usize,
     pub(crate) committed: usize,
+    /// Prompt tokens that were reported, from the first that was asked for.
+    pub(crate) reported: Vec<u32>,
+    from: usize,
+}
+
+impl Got {
+    /// Takes in the prompt tokens that a landed row was to report: the next ones, each with the row
+    /// before it in the chunk.
+    fn report(&mut self, row: &PlannedRow) {
+        let Some(scores) = &row.scores else { return };
+        let Work::Chunk { tokens, start, .. } = &row.work else {
+            panic!("a block reports {row:?}")
+        };
+        assert_eq!(scores.first, self.from + self.reported.len(), "reported twice, or not at all");
+        let rows = scores.first.max(1) - 1..(scores.first + scores.tokens.len()).max(2) - 1;
+        assert!(*start <= rows.start && rows.end <= start + tokens.len(), "{rows:?} of {row:?}");
+        self.reported.extend(&scores.tokens);
+    }
 }
 
 /// A scheduler, a device one step behind, and what came out.
@@ -364,8 +386,9 @@ impl Voyage {
     }
 
     pub(crate) fn submit(&mut self, id: u64, request: Request) {
+        let from = request.prompt_logprobs.map_or(0, |asked| asked.from);
         self.scheduler.submit(id, request).expect("the request is in bounds");
-        self.got.insert(id, Got::default());
+        self.got.insert(id, Got { from, ..Got::default() });
     }
 
     pub(crate) fn cancel(&mut self, id: u64) {
@@ -413,26 +436,26 @@ impl Voyage {
     fn land(&mut self, mut flight: Flight) {
         run(&mut self.device, &mut flight);
         let outcomes = flight.outcomes.expect("it has just run");
-        let (ids, works): (Vec<u64>, Vec<Work>) =
-            flight.plan.rows.iter().map(|row| (row.id, row.work.clone())).unzip();
+        let rows = flight.plan.rows.clone();
         let youngest = self.flying.as_mut().map(|flight| &mut flight.plan);
         let mut text = Text::default();
         for outcome in self.scheduler.land(flight.plan, &outcomes, youngest, piece, &mut text) {
             let planned = outcome.planned.expect("landed rows were planned");
-            assert_eq!(ids[planned], outcome.id);
-            self.take(&outcome, &text, Some((&works[planned], &outcomes[planned])));
+            assert_eq!(rows[planned].id, outcome.id);
+            self.take(&outcome, &text, Some((&rows[planned], &outcomes[planned])));
         }
     }
 
-    fn take(&mut self, outcome: &Outcome, text: &Text, part: Option<(&Work, &RowOutcome)>) {
+    fn take(&mut self, outcome: &Outcome, text: &Text, part: Option<(&PlannedRow, &RowOutcome)>) {
         let got = self.got.get_mut(&outcome.id).expect("an outcome of a submitted request");
         assert_eq!(got.finish, None, "request {} ends twice or goes on", outcome.id);
         got.cached = outcome.cached;
         got.finish = outcome.committed.finish;
         text.runs(outcome.committed.text.clone()).for_each(|(_, run)| got.text.extend(run));
-        if let Some((work, row)) = part {
+        if let Some((planned, row)) = part {
+            got.report(planned);
             got.tokens.extend(&row.tokens[..outcome.committed.kept]);
-            if matches!(work, Work::Block { .. }) && outcome.committed.taken > 0 {
+            if matches!(planned.work, Work::Block { .. }) && outcome.committed.taken > 0 {
                 got.passes += 1;
                 got.committed += outcome.committed.taken;
             }

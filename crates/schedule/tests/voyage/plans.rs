@@ -2,8 +2,8 @@
 
 use crate::device::{Pace, Quality, Voyage, options, prompt, request};
 use schedule::{
-    Absorb, Admission, Reject, Request, SchedulerOptions, Shortage, Speculation, StepPlan, Then,
-    Work,
+    Absorb, Admission, FinishReason, PromptLogProbs, Reject, Request, SchedulerOptions, Shortage,
+    Speculation, StepPlan, Then, Work,
 };
 
 /// A step as text: `id: work, pages, absorb`, then what the page table lacks.
@@ -16,6 +16,7 @@ fn written(plan: &StepPlan) -> String {
                 let then = match then {
                     Then::Continue => "",
                     Then::Choose => " and choose",
+                    Then::End => " and end",
                 };
                 format!("chunk {start}..{}{then}", start + tokens.len())
             }
@@ -84,6 +85,40 @@ fn a_second_turn_computes_what_the_first_did_not() {
         steps(&mut voyage, 1),
         ["2: chunk 12..15 and choose, 4 pages\ntable[0][0..] = [0, 1, 2, 3]"]
     );
+}
+
+/// A prompt whose tokens are to be reported is computed from the row before the first of them on,
+/// whatever is cached; its pages serve others all the same.
+#[test]
+fn what_is_to_be_reported_is_computed_again() {
+    let options = SchedulerOptions { step_tokens: 8, ..options(4, 32) };
+    let mut voyage = Voyage::new(options, Quality::Perfect, Pace::Early);
+    let undrafted = Request { speculation: Speculation::Off, ..request(prompt(1, 14), 0) };
+    let reporting = |from| {
+        let prompt_logprobs = Some(PromptLogProbs { from, top: 0 });
+        Request { prompt_logprobs, ..undrafted.clone() }
+    };
+    let mut chunks = |id, request| {
+        voyage.submit(id, request);
+        let mut chunks = Vec::new();
+        while !voyage.idle() {
+            voyage.turn();
+            let rows = voyage.flying.iter().flat_map(|flight| &flight.plan.rows);
+            chunks.extend(rows.map(|row| {
+                let first = row.scores.as_ref().map(|scores| scores.first);
+                let Work::Chunk { start, then, .. } = row.work else { panic!("no output") };
+                (start, first, then == Then::End)
+            }));
+        }
+        assert_eq!(voyage.got[&id].finish, Some(FinishReason::Length));
+        chunks
+    };
+    assert_eq!(chunks(1, reporting(0)), [(0, Some(0), false), (8, Some(9), true)]);
+    assert_eq!(chunks(2, undrafted.clone()), [(12, None, true)]);
+    assert_eq!(chunks(3, reporting(0)), [(0, Some(0), false), (8, Some(9), true)]);
+    assert_eq!(chunks(4, reporting(9)), [(8, Some(9), true)]);
+    assert_eq!(chunks(5, reporting(8)), [(4, Some(8), false), (12, Some(13), true)]);
+    assert_eq!(chunks(6, reporting(13)), [(12, Some(13), true)]);
 }
 
 #[test]

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use schedule::{
-    Bounds, CostCurve, Discipline, FinishReason, Limits, Request, Sampling, SchedulerOptions,
-    Shaping, Speculation, StepCost, Stops, Tally, WidthPolicy,
+    Bounds, CostCurve, Discipline, FinishReason, Limits, PromptLogProbs, Request, Sampling,
+    SchedulerOptions, Shaping, Speculation, StepCost, Stops, Tally, WidthPolicy,
 };
 
 const CONTEXT: usize = 64;
@@ -51,10 +51,12 @@ fn prompt() -> impl Strategy<Value = Vec<u32>> {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    let ends = (1usize..40, prop::option::weighted(0.3, 0..VOCAB));
+    let ends = (0usize..40, prop::option::weighted(0.3, 0..VOCAB));
+    // From where on in the prompt, in parts of 64.
+    let reports = prop::option::weighted(0.3, 0usize..64);
     let times = (0usize..20, prop::option::weighted(0.2, 0usize..40));
     let toggles = prop::collection::vec((0usize..40, speculation()), 0..3);
-    (prompt(), ends, times, speculation(), toggles, (0u64..2, -1i32..2)).prop_map(
+    (prompt(), ends, times, speculation(), toggles, (0u64..2, -1i32..2), reports).prop_map(
         |(
             prompt,
             (max_tokens, stop),
@@ -62,7 +64,10 @@ fn case() -> impl Strategy<Value = Case> {
             speculation,
             toggles,
             (seed, priority),
+            reports,
         )| {
+            let len = prompt.len();
+            let asked = |part| PromptLogProbs { from: part * len / 64, top: 0 };
             let request = Request {
                 prompt,
                 sampling: Sampling { seed, ..Sampling::default() },
@@ -72,6 +77,7 @@ fn case() -> impl Strategy<Value = Case> {
                 speculation,
                 priority,
                 logprobs: None,
+                prompt_logprobs: reports.map(asked),
                 constraint: None,
             };
             Case { request, arrives, cancelled, toggles }
@@ -155,7 +161,15 @@ fn sail(sea: &Sea, cases: &[Case]) -> Tally {
             Some(FinishReason::Cancelled) => assert!(want.starts_with(&got.tokens)),
             finish => assert_eq!((&got.tokens, finish), (&want, Some(reason))),
         }
-        assert!(got.cached < case.request.prompt.len());
+        let Request { prompt, prompt_logprobs, .. } = &case.request;
+        assert!(got.cached < prompt.len());
+        let from = prompt_logprobs.map_or(prompt.len(), |asked| asked.from);
+        let whole = got.finish != Some(FinishReason::Cancelled) || !got.tokens.is_empty();
+        match whole {
+            true => assert_eq!(got.reported, prompt[from..]),
+            false => assert!(prompt[from..].starts_with(&got.reported)),
+        }
+        assert!(prompt_logprobs.is_none() || got.cached <= from.saturating_sub(1));
     }
     voyage.scheduler.flush();
     let pages = voyage.scheduler.pages();

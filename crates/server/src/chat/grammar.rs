@@ -20,7 +20,7 @@ pub(super) fn calls<'f>(
         let head = format!("{}{}{}", layout.before, function.name, layout.middle);
         Grammar::Sequence(vec![
             Grammar::Text(head),
-            Grammar::Json(arguments(function).to_string()),
+            schema(function),
             Grammar::Text(layout.after.to_owned()),
         ])
     };
@@ -37,6 +37,11 @@ pub(super) fn calls<'f>(
         calls,
         Grammar::Text(layout.end.to_owned()),
     ])
+}
+
+/// The arguments of a call.
+pub(super) fn schema(function: &Function) -> Grammar {
+    Grammar::Json(arguments(function).to_string())
 }
 
 /// The schema of a call's arguments, which are an object where it leaves that open.

@@ -26,6 +26,8 @@ pub struct Prepared {
     /// and whether that is told apart from its answer.
     reasoning: Option<&'static Reasoning>,
     calls: Option<CallRules>,
+    /// The schemas of the arguments that calls may have, and the fields that they came in.
+    pub schemas: Vec<(String, Grammar)>,
 }
 
 impl ChatFields {
@@ -53,6 +55,7 @@ impl ChatFields {
             thinks: dialect.reasoning,
             reasoning: dialect.reasoning.filter(|_| self.separate_reasoning != Some(false)),
             calls: tools.rules(dialect.tools),
+            schemas: tools.schemas(),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use super::dialect::ToolFormat;
 use super::fields::ChatFields;
-use super::grammar::calls;
+use super::grammar::{calls, schema};
 use super::split::{Allowed, CallRules, Count};
 use crate::error::BadRequest;
 use constrain::Grammar;
@@ -89,6 +89,22 @@ impl Tools {
             Choice::One(name) => (Allowed::Only(vec![name.clone()]), Count::One),
         };
         Some(CallRules { format, allowed, count })
+    }
+
+    /// The schemas of the arguments of functions that may be called, and the fields that they came in.
+    pub(super) fn schemas(&self) -> Vec<(String, Grammar)> {
+        let callable = |function: &Function| match &self.choice {
+            Choice::Never => false,
+            Choice::Free | Choice::Some => true,
+            Choice::One(name) => function.name == *name,
+        };
+        let functions = self.functions.iter().enumerate();
+        let told = functions.filter(|(_, function)| function.parameters.is_some());
+        told.filter(|(_, function)| callable(function))
+            .map(|(index, function)| {
+                (format!("tools[{index}].function.parameters"), schema(function))
+            })
+            .collect()
     }
 
     /// What the answer must be.

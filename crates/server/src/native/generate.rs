@@ -11,13 +11,16 @@ use crate::http::caller::Caller;
 use crate::http::error::{ApiError, json_ok};
 use crate::metrics::by_position;
 use crate::native::origins::Origins;
-use crate::openai::asked::{Asked, Drafting, Length, MOST_ALTERNATIVES, Prompt, Report, refusal};
+use crate::openai::asked::{
+    Asked, Drafting, Length, MOST_ALTERNATIVES, Prompt, Report, Told, refusal,
+};
+use crate::openai::logprobs::finite;
 use crate::openai::refused;
 use crate::sse::{self, Chunks, Flow, Frames};
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use engine::{Finished, Request, TokenOut, Update};
+use engine::{Finished, LogProbs, PromptLogProbs, PromptToken, Request, TokenOut, Update};
 use model::tokenizer::Tokenizer;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -88,6 +91,10 @@ struct Meta {
     prompt_tokens: usize,
     completion_tokens: usize,
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    input_token_logprobs: Vec<(Option<f32>, u32, String)>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    input_top_logprobs: Vec<Option<Vec<LogProb>>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     output_token_logprobs: Vec<LogProb>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     output_top_logprobs: Vec<Vec<LogProb>>,
@@ -127,16 +134,16 @@ impl Job {
         let (ids, param) = prompt(&mut fields, app)?;
         let stream = fields.boolean("stream")?.unwrap_or(false);
         let drafting = Drafting::take(&mut fields)?;
-        let logprobs = alternatives(&mut fields)?;
+        let told = told(&mut fields)?;
         let mut sampling = fields.object(SAMPLING)?.unwrap_or_default();
         let asked = Asked::take(&mut sampling, drafting, app)?;
-        let mut length = Length::take(&mut sampling, &["max_new_tokens"])?;
+        let mut length = Length::take(&mut sampling, &["max_new_tokens"], 0)?;
         length.tokens.get_or_insert(DEFAULT_TOKENS);
         refused::end(sampling)?;
         refused::end(fields)?;
         let prompt_tokens = ids.len();
         let (prompts, format) = ([Prompt { ids, param }], asked.format.clone());
-        let requests = asked.requests(app, &prompts, length, logprobs, format)?;
+        let requests = asked.requests(app, &prompts, length, told, format)?;
         let report = asked.report;
         let answer = Answer {
             id: app.ids.id(),
@@ -167,15 +174,22 @@ fn prompt(fields: &mut Fields, app: &App) -> Result<(Vec<u32>, &'static str), Ba
     }
 }
 
-/// `return_logprob` and `top_logprobs_num`: how many alternatives to report, if any.
-fn alternatives(fields: &mut Fields) -> Result<Option<usize>, BadRequest> {
+/// `return_logprob`, `top_logprobs_num` and `logprob_start_len`: which log-probabilities to tell.
+fn told(fields: &mut Fields) -> Result<Told, BadRequest> {
     let wanted = fields.boolean("return_logprob")?.unwrap_or(false);
     let top = fields.integer("top_logprobs_num", 0..=MOST_ALTERNATIVES)?.unwrap_or(0);
     // Text comes with them in any case.
     fields.boolean("return_text_in_logprobs")?;
-    // -1: of output tokens only, which is all there is.
-    fields.integer("logprob_start_len", -1..=-1)?;
-    Ok(wanted.then_some(top as usize))
+    // -1: of output tokens only.
+    let from = fields.integer("logprob_start_len", -1..=i128::from(u32::MAX))?.unwrap_or(-1);
+    let from = usize::try_from(from).ok();
+    if from.is_some() && !wanted {
+        let problem = "needs `return_logprob`; set that to true, or leave this out";
+        return Err(BadRequest::new("logprob_start_len", problem));
+    }
+    let top = top as usize;
+    let prompt = from.map(|from| PromptLogProbs { from, top });
+    Ok(Told { output: wanted.then_some(top), prompt })
 }
 
 impl Answer {
@@ -188,13 +202,20 @@ impl Answer {
         };
         let completion_tokens = before + update.tokens.len();
         self.completion_tokens[index] = completion_tokens;
+        let named = |(id, logprob): (u32, f32)| (finite(logprob), id, self.tokenizer.name(id));
+        let top =
+            |found: &LogProbs| -> Vec<LogProb> { found.top.iter().copied().map(named).collect() };
         let (mut token_logprobs, mut top_logprobs) = (Vec::new(), Vec::new());
         for TokenOut { id, logprobs, .. } in &update.tokens {
             let Some(found) = logprobs else { continue };
-            let named = |id: u32, logprob: f32| (logprob, id, self.tokenizer.name(id));
-            token_logprobs.push(named(*id, found.chosen));
-            top_logprobs.push(found.top.iter().map(|&(id, logprob)| named(id, logprob)).collect());
+            token_logprobs.push(named((*id, found.chosen)));
+            top_logprobs.push(top(found));
         }
+        let of = |PromptToken { id, logprobs }: &PromptToken| {
+            let own = logprobs.as_ref().map(|found| finite(found.chosen));
+            ((own, *id, self.tokenizer.name(*id)), logprobs.as_ref().map(top))
+        };
+        let (input_token_logprobs, input_top_logprobs) = update.prompt.iter().map(of).unzip();
         Output {
             index,
             text: update.text.into_iter().map(|segment| segment.text).collect(),
@@ -205,6 +226,8 @@ impl Answer {
                 finish_reason: update.finished.as_ref().map(|end| reason(end, completion_tokens)),
                 prompt_tokens: self.prompt_tokens,
                 completion_tokens,
+                input_token_logprobs,
+                input_top_logprobs,
                 output_token_logprobs: token_logprobs,
                 output_top_logprobs: top_logprobs,
                 origins,
@@ -240,20 +263,22 @@ impl Output {
     fn extend(&mut self, more: Output) {
         self.text.push_str(&more.text);
         self.output_ids.extend(more.output_ids);
-        let token_logprobs = std::mem::take(&mut self.meta_info.output_token_logprobs);
-        let top_logprobs = std::mem::take(&mut self.meta_info.output_top_logprobs);
-        let mut origins = self.meta_info.origins.take();
-        let mut meta = more.meta_info;
-        if let (Some(all), Some(more)) = (&mut origins, meta.origins.take()) {
+        let before = std::mem::replace(&mut self.meta_info, more.meta_info);
+        let meta = &mut self.meta_info;
+        prepend(&mut meta.input_token_logprobs, before.input_token_logprobs);
+        prepend(&mut meta.input_top_logprobs, before.input_top_logprobs);
+        prepend(&mut meta.output_token_logprobs, before.output_token_logprobs);
+        prepend(&mut meta.output_top_logprobs, before.output_top_logprobs);
+        if let (Some(mut all), Some(more)) = (before.origins, meta.origins.take()) {
             all.extend(more);
+            meta.origins = Some(all);
         }
-        self.meta_info = Meta {
-            output_token_logprobs: [token_logprobs, meta.output_token_logprobs].concat(),
-            output_top_logprobs: [top_logprobs, meta.output_top_logprobs].concat(),
-            origins,
-            ..meta
-        };
     }
+}
+
+fn prepend<T>(all: &mut Vec<T>, mut before: Vec<T>) {
+    before.append(all);
+    *all = before;
 }
 
 impl End {

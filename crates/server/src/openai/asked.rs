@@ -6,7 +6,7 @@ use crate::fields::Fields;
 use crate::http::error::ApiError;
 use crate::openai::format::Format;
 use crate::openai::shaping;
-use engine::{Limits, Request, Sampling, Shaping, Speculation, Stops, SubmitError};
+use engine::{Limits, PromptLogProbs, Request, Sampling, Shaping, Speculation, Stops, SubmitError};
 
 /// Most choices of one prompt.
 pub(crate) const MOST_CHOICES: i128 = 128;
@@ -55,6 +55,14 @@ pub(crate) struct Length {
     pub(crate) param: &'static str,
 }
 
+/// Which log-probabilities an answer tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    /// How many alternatives of each output token, if any.
+    pub(crate) output: Option<usize>,
+    pub(crate) prompt: Option<PromptLogProbs>,
+}
+
 /// Tokens that an output has at least, and the path of the field that said so.
 #[derive(Clone, Debug)]
 struct Least {
@@ -89,11 +97,15 @@ impl Least {
 }
 
 impl Length {
-    /// Of the first of `names` that is there.
-    pub(crate) fn take(fields: &mut Fields, names: &[&'static str]) -> Result<Length, BadRequest> {
+    /// Of the first of `names` that is there: `least` tokens or more.
+    pub(crate) fn take(
+        fields: &mut Fields,
+        names: &[&'static str],
+        least: usize,
+    ) -> Result<Length, BadRequest> {
         let mut found = Length { tokens: None, param: names[0] };
         for &name in names {
-            let tokens = fields.count(name, 1)?;
+            let tokens = fields.count(name, least)?;
             if found.tokens.is_none() && tokens.is_some() {
                 found = Length { tokens, param: name };
             }
@@ -141,7 +153,7 @@ impl Asked {
         app: &App,
         prompts: &[Prompt],
         length: Length,
-        logprobs: Option<usize>,
+        told: Told,
         format: Option<Format>,
     ) -> Result<Vec<Request>, ApiError> {
         let context = app.engine.info().context;
@@ -152,11 +164,7 @@ impl Asked {
             let room = context - prompt.ids.len();
             self.least.check(length.tokens.map_or(room, |tokens| tokens.min(room)))?;
         }
-        let compile = |format: Format| {
-            let compiled = app.grammars.compile(&format.grammar);
-            compiled.map_err(|error| BadRequest::new(format.param, error.to_string()))
-        };
-        let constraint = format.map(compile).transpose()?;
+        let constraint = format.map(|format| format.compile(&app.grammars)).transpose()?;
         let mut requests = Vec::with_capacity(prompts.len() * self.choices);
         for prompt in prompts {
             requests.extend((0..self.choices).map(|choice| Request {
@@ -171,7 +179,8 @@ impl Asked {
                 },
                 speculation: self.speculation,
                 priority: 0,
-                logprobs,
+                logprobs: told.output,
+                prompt_logprobs: told.prompt,
                 constraint: constraint.clone(),
             }));
         }
@@ -185,6 +194,8 @@ pub(crate) fn refusal(error: SubmitError, prompt: &str, length: &str) -> ApiErro
         "prompt" => prompt.to_owned(),
         "max_tokens" => length.to_owned(),
         "width" => "speculation.max_width".to_owned(),
+        // Elsewhere they begin with the first token.
+        "prompt_logprobs" => "logprob_start_len".to_owned(),
         other => other.to_owned(),
     })
 }

@@ -8,7 +8,9 @@ use crate::generation::Generation;
 use crate::http::body::JsonBody;
 use crate::http::caller::Caller;
 use crate::http::error::{ApiError, json_ok};
-use crate::openai::asked::{Asked, Drafting, Length, MOST_ALTERNATIVES, Prompt, Report, refusal};
+use crate::openai::asked::{
+    Asked, Drafting, Length, MOST_ALTERNATIVES, Prompt, Report, Told, refusal,
+};
 use crate::openai::format::Format;
 use crate::openai::logprobs::{Entry, entries};
 use crate::openai::speaker::Speaker;
@@ -94,7 +96,7 @@ impl Job {
         let delivery = Delivery::take(&mut fields)?;
         let drafting = Drafting::take(&mut fields)?;
         let asked = Asked::take(&mut fields, drafting, app)?;
-        let length = Length::take(&mut fields, &["max_completion_tokens", "max_tokens"])?;
+        let length = Length::take(&mut fields, &["max_completion_tokens", "max_tokens"], 1)?;
         let logprobs = alternatives(&mut fields)?;
         refused::end(fields)?;
         let tokenizer = app.model.tokenizer.clone();
@@ -104,7 +106,8 @@ impl Job {
         let tail = tokenizer.decode(&ids[ids.len().saturating_sub(TAIL)..]);
         let prompts = [Prompt { ids, param: "messages" }];
         let format = constrained(&prepared, asked.format.clone(), &tail);
-        let requests = asked.requests(app, &prompts, length, logprobs, format)?;
+        let told = Told { output: logprobs, prompt: None };
+        let requests = asked.requests(app, &prompts, length, told, format)?;
         let object = match delivery {
             Delivery::Whole => "chat.completion",
             Delivery::Stream(_) => "chat.completion.chunk",
@@ -139,7 +142,7 @@ fn constrained(prepared: &Prepared, format: Option<Format>, tail: &str) -> Optio
         (_, _) => "tools".to_owned(),
     };
     let grammar = prepared.grammar(format.map(|format| format.grammar), tail)?;
-    Some(Format { grammar, param })
+    Some(Format { grammar, param, parts: prepared.schemas.clone() })
 }
 
 fn speakers(prepared: &Prepared, tail: &str, id: &str, choices: usize) -> Vec<Speaker> {

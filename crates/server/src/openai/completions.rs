@@ -7,7 +7,9 @@ use crate::generation::Generation;
 use crate::http::body::JsonBody;
 use crate::http::caller::Caller;
 use crate::http::error::{ApiError, json_ok};
-use crate::openai::asked::{Asked, Drafting, Length, MOST_ALTERNATIVES, Prompt, Report, refusal};
+use crate::openai::asked::{
+    Asked, Drafting, Length, MOST_ALTERNATIVES, Prompt, Report, Told, refusal,
+};
 use crate::openai::logprobs::{Lists, Offsets};
 use crate::openai::usage::{Account, Speculated, Usage};
 use crate::openai::{Counts, Delivery, Extra, Head, refused};
@@ -15,7 +17,7 @@ use crate::sse::{self, Chunks, Flow, Frames};
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use engine::{FinishReason, Request, Update};
+use engine::{FinishReason, PromptLogProbs, Request, Update};
 use model::tokenizer::Tokenizer;
 use serde::Serialize;
 use serde_json::Value;
@@ -72,15 +74,10 @@ impl Job {
         let delivery = Delivery::take(&mut fields)?;
         let drafting = Drafting::take(&mut fields)?;
         let asked = Asked::take(&mut fields, drafting, app)?;
-        let mut length = Length::take(&mut fields, &["max_tokens"])?;
+        let mut length = Length::take(&mut fields, &["max_tokens"], 0)?;
         length.tokens.get_or_insert(DEFAULT_TOKENS);
         let logprobs = fields.integer("logprobs", 0..=MOST_ALTERNATIVES)?.map(|top| top as usize);
         let echo = fields.boolean("echo")?.unwrap_or(false);
-        if echo && logprobs.is_some() {
-            let problem = "cannot be had with `logprobs`, which are of output tokens only; leave one \
-                           of them out";
-            return Err(BadRequest::new("echo", problem).into());
-        }
         best_of(&mut fields, asked.choices)?;
         refused::end(fields)?;
         let count = inputs.len() * asked.choices;
@@ -90,22 +87,28 @@ impl Job {
             return Err(BadRequest::new("prompt", problem).into());
         }
         let tokenizer = app.model.tokenizer.clone();
-        let echoes = inputs.iter().flat_map(|input| {
+        let (mut echoes, mut offsets) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        let mut prompts = Vec::with_capacity(inputs.len());
+        for input in inputs {
             let text = if echo { input.text(&tokenizer) } else { String::new() };
-            std::iter::repeat_n(text, asked.choices)
-        });
-        let echoes: Vec<String> = echoes.collect();
-        let prompts: Vec<Prompt> = inputs
-            .into_iter()
-            .map(|input| Prompt { ids: input.ids(&tokenizer), param: "prompt" })
-            .collect();
-        let requests = asked.requests(app, &prompts, length, logprobs, asked.format.clone())?;
+            let ids = input.ids(&tokenizer);
+            let own = logprobs.map(|_| match echo {
+                true => Offsets::behind(tokenizer.prompt_offsets(&ids, &text), &text),
+                false => Offsets::default(),
+            });
+            echoes.extend(std::iter::repeat_n(text, asked.choices));
+            offsets.extend(std::iter::repeat_n(own, asked.choices));
+            prompts.push(Prompt { ids, param: "prompt" });
+        }
+        let prompt = logprobs.filter(|_| echo).map(|top| PromptLogProbs { from: 0, top });
+        let told = Told { output: logprobs, prompt };
+        let requests = asked.requests(app, &prompts, length, told, asked.format.clone())?;
         let answer = Answer {
             head: Head::new(app, "cmpl-", "text_completion", model),
             extra: Extra { seed: asked.seed(0) },
             tokenizer,
-            offsets: (0..count).map(|_| logprobs.map(|_| Offsets::after(0))).collect(),
             echoes,
+            offsets,
             report: asked.report,
             account: Account::new(asked.choices),
         };
@@ -224,7 +227,7 @@ impl Answer {
     fn hear(&mut self, index: usize, update: &Update) -> Choice {
         let mut text = String::new();
         update.text.iter().for_each(|segment| text.push_str(&segment.text));
-        let lists = |offsets: &mut Offsets| offsets.lists(&self.tokenizer, &update.tokens);
+        let lists = |offsets: &mut Offsets| offsets.lists(&self.tokenizer, update);
         let logprobs = self.offsets[index].as_mut().map(lists);
         let finish_reason = update.finished.as_ref().map(|finished| {
             let stats = &finished.stats;

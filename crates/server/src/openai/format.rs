@@ -3,7 +3,9 @@
 
 use crate::error::BadRequest;
 use crate::fields::{Fields, describe};
+use crate::grammars::Grammars;
 use constrain::Grammar;
+use engine::Constrained;
 use serde_json::Value;
 
 /// What an answer must be, and the field that says so.
@@ -11,7 +13,13 @@ use serde_json::Value;
 pub(crate) struct Format {
     pub(crate) grammar: Grammar,
     pub(crate) param: String,
+    /// Schemas that are part of the grammar, and the fields that they came in.
+    pub(crate) parts: Vec<(String, Grammar)>,
 }
+
+/// How many parts of a grammar that cannot be used are looked at to find the one at fault: each may
+/// cost as much as the whole.
+const MOST_BLAMED: usize = 32;
 
 /// How a field describes texts.
 #[derive(Clone, Copy)]
@@ -65,6 +73,22 @@ impl Format {
         }
         Ok(found)
     }
+
+    /// What a request carries.
+    ///
+    /// # Errors
+    /// A grammar that cannot be used, and which field is at fault: of its parts the first that cannot
+    /// be used alone, and without one the field that the whole came in.
+    pub(crate) fn compile(&self, grammars: &Grammars) -> Result<Constrained, BadRequest> {
+        grammars.compile(&self.grammar).map_err(|error| {
+            let wrong = |(param, part): &(String, Grammar)| {
+                let error = grammars.compile(part).err()?;
+                Some(BadRequest::new(param.as_str(), error.to_string()))
+            };
+            let found = self.parts.iter().take(MOST_BLAMED).find_map(wrong);
+            found.unwrap_or_else(|| BadRequest::new(self.param.as_str(), error.to_string()))
+        })
+    }
 }
 
 fn add(found: &mut Option<Format>, more: Option<Format>) -> Result<(), BadRequest> {
@@ -87,7 +111,9 @@ fn response_format(fields: &mut Fields) -> Result<Option<Format>, BadRequest> {
     let param = own.path("type");
     let format = match own.text("type")?.as_deref() {
         Some("text") => None,
-        Some("json_object") => Some(Format { grammar: Grammar::json_object(), param }),
+        Some("json_object") => {
+            Some(Format { grammar: Grammar::json_object(), param, parts: Vec::new() })
+        }
         Some("json_schema") => {
             let schema = own.path("json_schema");
             let missing = || BadRequest::new(schema.as_str(), "is missing; send an object");
@@ -139,5 +165,5 @@ fn take(fields: &mut Fields, name: &str, kind: Kind) -> Result<Option<Format>, B
             Some(false) | None => None,
         },
     };
-    Ok(grammar.map(|grammar| Format { grammar, param }))
+    Ok(grammar.map(|grammar| Format { grammar, param, parts: Vec::new() }))
 }

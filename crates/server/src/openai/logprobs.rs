@@ -1,7 +1,7 @@
 //! Log-probabilities as the two kinds of completions report them. They are those of the target,
 //! before temperature and filters, whether a token was drafted or not.
 
-use engine::TokenOut;
+use engine::{LogProbs, TokenOut, Update};
 use model::tokenizer::{Detokenizer, Tokenizer};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -32,7 +32,7 @@ impl Candidate {
 }
 
 /// JSON has no infinity; OpenAI writes this for what is all but impossible.
-fn finite(logprob: f32) -> f32 {
+pub(crate) fn finite(logprob: f32) -> f32 {
     if logprob.is_finite() { logprob } else { -9999.0 }
 }
 
@@ -51,9 +51,10 @@ pub(crate) fn entries(tokenizer: &Tokenizer, tokens: &[TokenOut]) -> Vec<Entry> 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Lists {
     tokens: Vec<String>,
-    token_logprobs: Vec<f32>,
+    /// `None` for the first token of a prompt, which nothing precedes.
+    token_logprobs: Vec<Option<f32>>,
     /// By token, the likeliest; of tokens that are written alike, the likeliest.
-    top_logprobs: Vec<Map<String, Value>>,
+    top_logprobs: Vec<Option<Map<String, Value>>>,
     /// Where each token begins in the text, in characters.
     text_offset: Vec<usize>,
     /// What each token adds to the text.
@@ -61,34 +62,33 @@ pub(crate) struct Lists {
 }
 
 /// Makes [`Lists`] of the tokens of one choice, as they come.
+#[derive(Clone, Default)]
 pub(crate) struct Offsets {
+    /// Where the tokens of the prompt that are still to come begin.
+    prompt: std::vec::IntoIter<usize>,
     text: Detokenizer,
+    /// Where the next output token begins.
     characters: usize,
 }
 
 impl Offsets {
-    /// Behind `characters` characters of text.
-    pub(crate) fn after(characters: usize) -> Offsets {
-        Offsets { text: Detokenizer::new(), characters }
+    /// Behind a prompt whose tokens begin at `prompt` in `text`.
+    pub(crate) fn behind(prompt: Vec<usize>, text: &str) -> Offsets {
+        let characters = text.chars().count();
+        Offsets { prompt: prompt.into_iter(), text: Detokenizer::new(), characters }
     }
 
-    /// The next tokens.
-    pub(crate) fn lists(&mut self, tokenizer: &Tokenizer, tokens: &[TokenOut]) -> Lists {
+    /// What an update adds.
+    pub(crate) fn lists(&mut self, tokenizer: &Tokenizer, update: &Update) -> Lists {
         let mut lists = Lists::default();
-        for token in tokens {
-            let Some(found) = &token.logprobs else { continue };
-            let piece = tokenizer.piece(token.id);
-            let mut top = Map::new();
-            for &(id, logprob) in &found.top {
-                top.entry(tokenizer.name(id)).or_insert_with(|| finite(logprob).into());
-            }
-            lists.tokens.push(tokenizer.name(token.id));
-            lists.token_logprobs.push(finite(found.chosen));
-            lists.top_logprobs.push(top);
-            lists.text_offset.push(self.characters);
-            lists.bytes.push(piece.to_vec());
+        for token in &update.prompt {
+            let offset = self.prompt.next().expect("the prompt has a place for each of its tokens");
+            lists.push(tokenizer, token.id, token.logprobs.as_ref(), offset);
+        }
+        for token in update.tokens.iter().filter(|token| token.logprobs.is_some()) {
+            lists.push(tokenizer, token.id, token.logprobs.as_ref(), self.characters);
             let mut text = String::new();
-            self.text.push(piece, &mut text);
+            self.text.push(tokenizer.piece(token.id), &mut text);
             self.characters += text.chars().count();
         }
         lists
@@ -96,6 +96,21 @@ impl Offsets {
 }
 
 impl Lists {
+    fn push(&mut self, tokenizer: &Tokenizer, id: u32, found: Option<&LogProbs>, offset: usize) {
+        let top = |found: &LogProbs| {
+            let mut top = Map::new();
+            for &(id, logprob) in &found.top {
+                top.entry(tokenizer.name(id)).or_insert_with(|| finite(logprob).into());
+            }
+            top
+        };
+        self.tokens.push(tokenizer.name(id));
+        self.token_logprobs.push(found.map(|found| finite(found.chosen)));
+        self.top_logprobs.push(found.map(top));
+        self.text_offset.push(offset);
+        self.bytes.push(tokenizer.piece(id).to_vec());
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }

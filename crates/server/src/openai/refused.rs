@@ -52,7 +52,11 @@ pub(crate) const TABLE: &[Row] = &[
     ("prediction", Taken::Empty, "the drafter predicts; see `speculation`"),
     ("web_search_options", Taken::Empty, "the model cannot search"),
     ("suffix", Taken::Empty, "the model continues prompts and fills no gaps"),
-    ("prompt_logprobs", Taken::Boolean(false), "log-probabilities are of output tokens only"),
+    (
+        "prompt_logprobs",
+        Taken::Boolean(false),
+        "those of prompts come with `echo` and `logprobs` of /v1/completions",
+    ),
     ("lora_path", Taken::Empty, "there are no adapters"),
     ("image_data", Taken::Empty, "the model reads text only"),
     ("return_hidden_states", Taken::Boolean(false), "they are not kept"),

@@ -54,13 +54,13 @@ impl Speaker {
         let Some(Finished { reason, stats }) = &update.finished else {
             return Said { deltas, end: None };
         };
-        let calls = splitter.calls();
+        let by_calls = splitter.ends_by_calls();
         let splitter = self.splitter.take().expect("looked at above");
         deltas.extend(splitter.finish());
         let reason = match reason {
             // Cut inside a call or behind one: either way there is no more room.
             FinishReason::Length if self.complete == Flow::GoOn => "length",
-            _ if calls > 0 => "tool_calls",
+            _ if by_calls => "tool_calls",
             _ => "stop",
         };
         let (tokens, reasoning) = (self.tokens, self.thoughts.count());

@@ -147,11 +147,12 @@ fn chats() -> Named {
 }
 
 fn completions() -> Named {
+    let top = json!({"type": "object", "additionalProperties": number()});
     let lists = answer(
         vec![
             ("tokens", list(string())),
-            ("token_logprobs", list(number())),
-            ("top_logprobs", list(json!({"type": "object", "additionalProperties": number()}))),
+            ("token_logprobs", list(nullable(number()))),
+            ("top_logprobs", list(nullable(top))),
             ("text_offset", list(count(0))),
             ("bytes", list(list(integer(0, 255)))),
         ],
@@ -328,9 +329,13 @@ fn response_event() -> Value {
 
 fn native() -> Named {
     // [log-probability, id, token]
-    let logprob = json!({
-        "type": "array", "prefixItems": [number(), count(0), string()], "items": false, "minItems": 3,
-    });
+    let entry = |logprob: Value| {
+        json!({
+            "type": "array", "prefixItems": [logprob, count(0), string()], "items": false,
+            "minItems": 3,
+        })
+    };
+    let logprob = entry(number());
     let reason = answer(vec![("type", one_of(&["stop", "length"]))], vec![("length", count(0))]);
     let piece = answer(vec![("text", string()), ("drafted", boolean())], vec![]);
     let refused =
@@ -344,6 +349,8 @@ fn native() -> Named {
             ("completion_tokens", count(0)),
         ],
         vec![
+            ("input_token_logprobs", list(entry(nullable(number())))),
+            ("input_top_logprobs", list(nullable(list(logprob.clone())))),
             ("output_token_logprobs", list(logprob.clone())),
             ("output_top_logprobs", list(list(logprob))),
             ("cached_tokens", count(0)),

@@ -305,9 +305,9 @@ fn completion() -> Value {
     let needed = vec![("prompt", prompt, "Texts, or ids below the size of the vocabulary.")];
     let own = vec![
         ("model", string(), MODEL),
-        ("max_tokens", count(1), "Most output tokens; 16 without it."),
+        ("max_tokens", count(0), "Most output tokens; 16 without it."),
         ("logprobs", integer(0, MOST_ALTERNATIVES), "Alternatives of each token."),
-        ("echo", boolean(), "Whether the prompt stands in front; without `logprobs`."),
+        ("echo", boolean(), "Whether the prompt stands in front, in the log-probabilities too."),
         ("best_of", integer(1, MOST_CHOICES), "The same as `n`: choices are not ranked."),
         choices(),
         drafting(),
@@ -320,7 +320,7 @@ fn generate() -> Value {
     let mut prompt = ids();
     prompt["minItems"] = 1.into();
     let params = [
-        vec![("max_new_tokens", count(1), "Most output tokens; 128 without it."), choices()],
+        vec![("max_new_tokens", count(0), "Most output tokens; 128 without it."), choices()],
         sampling(),
         without_effect(refused::TABLE),
     ];
@@ -333,7 +333,11 @@ fn generate() -> Value {
         ("return_logprob", boolean(), "Whether log-probabilities are told."),
         ("top_logprobs_num", integer(0, MOST_ALTERNATIVES), "Alternatives of each."),
         ("return_text_in_logprobs", boolean(), "Taken: their text is told anyway."),
-        ("logprob_start_len", constant(-1), "Of output tokens only."),
+        (
+            "logprob_start_len",
+            integer(-1, i128::from(u32::MAX)),
+            "Token of the prompt from which on its tokens are told too; -1 for none.",
+        ),
         drafting(),
     ];
     let mut schema = request(vec![], [own, without_effect(refused::TABLE)].concat());

@@ -51,6 +51,7 @@ pub(crate) fn request(
         speculation: Speculation::Auto,
         priority: 0,
         logprobs: None,
+        prompt_logprobs: None,
         constraint,
     }
 }

@@ -214,8 +214,9 @@ fn tools() -> Value {
 #[test]
 fn tools_that_must_be_called_are_called() {
     let site = Site::tiny(Setup::default());
-    let named = json!({"type": "function", "function": {"name": "weather"}});
-    for (choice, names) in [(json!("required"), &["weather", "time"][..]), (named, &["weather"])] {
+    for (choice, names) in
+        [(json!("required"), &["weather", "time"][..]), (named("weather"), &["weather"])]
+    {
         let mut whole = 0;
         for seed in 0..6 {
             let mut body = body(CHAT, "tool_choice", &choice);
@@ -229,7 +230,9 @@ fn tools_that_must_be_called_are_called() {
                 continue;
             }
             whole += 1;
-            assert_eq!(choice["finish_reason"], "tool_calls", "{answer}");
+            // Where the request names the function, the model did not choose to call.
+            let reason = if names.len() == 1 { "stop" } else { "tool_calls" };
+            assert_eq!(choice["finish_reason"], reason, "{answer}");
             let calls = choice["message"]["tool_calls"].as_array().expect("calls");
             assert_eq!(calls.len(), 1);
             let function = &calls[0]["function"];
@@ -244,10 +247,43 @@ fn tools_that_must_be_called_are_called() {
         }
         assert!(whole > 0, "no call came to its end");
     }
-    let mut wrong = body(CHAT, "tool_choice", &json!("required"));
-    wrong["tools"] = json!([{"type": "function",
-        "function": {"name": "f", "parameters": {"type": "object", "not": {}}}}]);
-    assert_eq!(site.post(CHAT, &wrong).refusal().1, "tools");
+}
+
+/// The schema at fault is named, whichever tool it is of; one that cannot be called harms nobody.
+#[test]
+fn a_schema_that_cannot_be_kept_to_is_named_by_its_tool() {
+    let site = Site::tiny(Setup::default());
+    let bad = json!({"type": "object", "not": {}});
+    let tool = |name: &str, parameters: &Value| json!({"type": "function", "function": {"name": name, "parameters": parameters}});
+    let good = json!({"type": "object", "properties": {"a": {"type": "null"}}});
+    let tools = json!([tool("f", &good), tool("g", &bad), tool("h", &good)]);
+    for choice in [json!("required"), json!("auto"), named("g")] {
+        let mut wrong = body(CHAT, "tool_choice", &choice);
+        wrong["tools"] = tools.clone();
+        if choice == "auto" {
+            wrong["guided_choice"] = json!(["left"]);
+        }
+        let refusal = site.post(CHAT, &wrong).refusal();
+        assert_eq!((refusal.0, &*refusal.1), (400, "tools[1].function.parameters"), "{choice}");
+    }
+    let flat = json!({"input": "hi", "tool_choice": "required", "tools": [
+        {"type": "function", "name": "f"}, {"type": "function", "name": "g", "parameters": bad},
+    ]});
+    assert_eq!(site.post("/v1/responses", &flat).refusal().1, "tools[1].parameters");
+    for choice in [json!("none"), named("f")] {
+        let mut right = body(CHAT, "tool_choice", &choice);
+        (right["tools"], right["max_tokens"]) = (tools.clone(), 2.into());
+        assert_eq!(site.post(CHAT, &right).status, 200, "{choice}");
+    }
+    // Schemas that can be kept to are not blamed for a format that cannot.
+    let mut wrong = body(CHAT, "guided_regex", &json!("("));
+    wrong["tools"] = json!([tool("f", &good)]);
+    assert_eq!(site.post(CHAT, &wrong).refusal().1, "guided_regex");
+}
+
+/// A choice that names a function.
+fn named(name: &str) -> Value {
+    json!({"type": "function", "function": {"name": name}})
 }
 
 /// With tools that may be called, an answer is calls or what the format says.

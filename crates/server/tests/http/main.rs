@@ -12,6 +12,7 @@ mod fields;
 mod formats;
 mod lifecycle;
 mod page;
+mod prompts;
 mod refusals;
 mod responses;
 mod scripted;

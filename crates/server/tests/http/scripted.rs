@@ -190,6 +190,24 @@ fn one_call_ends_an_answer_that_may_make_only_one() {
     }
 }
 
+/// A call that the request named is no choice of the model's, and an answer with it just ends.
+#[test]
+fn a_named_function_is_called_and_the_answer_stops() {
+    let call = "<tool_call>\n{\"name\": \"weather\", \"arguments\": {}}\n</tool_call>";
+    for (choice, expected) in [
+        (json!({"type": "function", "function": {"name": "weather"}}), "stop"),
+        (json!("required"), "tool_calls"),
+        (json!("auto"), "tool_calls"),
+    ] {
+        let (whole, events, _) = chat(call, 4, &json!({"tool_choice": choice}));
+        let (_, _, calls, reason) = reply(&events);
+        assert_eq!((calls.len(), reason.as_str()), (1, expected), "{choice}");
+        let whole = &whole["choices"][0];
+        assert_eq!(whole["message"]["tool_calls"][0]["function"]["name"], "weather");
+        assert_eq!(whole["finish_reason"], expected);
+    }
+}
+
 #[test]
 fn without_tools_a_call_is_content() {
     let (whole, events, _) = chat(TWO_CALLS, 4, &json!({"tool_choice": "none"}));

@@ -306,4 +306,8 @@ impl Target for Script {
         let top = (0..top as u32).map(|id| ((token + id) % 320, -0.5 - id as f32)).collect();
         LogProbs { chosen: -0.5, top }
     }
+
+    fn score(&mut self, _: &[usize], tokens: &[u32], top: usize) -> Vec<LogProbs> {
+        tokens.iter().map(|&token| self.log_probs(0, token, top)).collect()
+    }
 }

@@ -240,6 +240,7 @@ mod tests {
     #[test]
     fn outputs_are_compared_by_ids_and_bytes() {
         let output = |id, text: &str| Output {
+            prompt: vec![],
             tokens: vec![TokenOut { id, drafted: false, logprobs: None }],
             text: text.into(),
             reason: FinishReason::Stop,

@@ -149,9 +149,16 @@ impl Splitter {
         self.deltas
     }
 
-    /// How many calls have begun. An answer with calls ends for the reason `tool_calls`.
+    /// How many calls have begun.
     pub fn calls(&self) -> usize {
         self.calls
+    }
+
+    /// Whether the answer ends because the model called, which clients read as the reason
+    /// `tool_calls`. Where the request itself named the function, an answer just ends, as at OpenAI.
+    pub fn ends_by_calls(&self) -> bool {
+        let named = |rules: &CallRules| rules.allowed != Allowed::Any;
+        self.calls > 0 && !self.rules.calls.as_ref().is_some_and(named)
     }
 
     /// Whether the answer is over: it made the one call it was allowed. What follows is not read,

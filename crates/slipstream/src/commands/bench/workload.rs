@@ -62,6 +62,7 @@ impl Workload {
             speculation,
             priority: 0,
             logprobs: None,
+            prompt_logprobs: None,
             constraint: None,
         };
         self.prompts.iter().enumerate().map(request).collect()

@@ -55,6 +55,7 @@ impl Item {
             speculation,
             priority: 0,
             logprobs: None,
+            prompt_logprobs: None,
             constraint: None,
         }
     }
