@@ -78,9 +78,9 @@ fn a_bad_request_is_refused_where_it_is_submitted() {
         ("prompt", Request { prompt: vec![], ..request(1, 1) }),
         ("prompt", Request { prompt: vec![99], ..request(1, 1) }),
         (
-            "max_tokens",
+            "min_tokens",
             Request {
-                limits: Limits { max_tokens: Some(0), ..Limits::default() },
+                limits: Limits { max_tokens: Some(1), min_tokens: 2, ..Limits::default() },
                 ..request(1, 1)
             },
         ),
