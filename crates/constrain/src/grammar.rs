@@ -1,5 +1,7 @@
 //! The description of a set of texts.
 
+use crate::ebnf;
+
 /// A set of texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Grammar {
@@ -14,6 +16,10 @@ pub enum Grammar {
     Regex(String),
     /// A grammar in the Lark dialect of llguidance, whose first rule is called `start`.
     Lark(String),
+    /// An EBNF grammar, as llama.cpp (GBNF) and XGrammar read them, whose rule `root` is the whole text.
+    /// Where a rule leads back to itself other than at its end, the parts that do not are read as far as
+    /// they go.
+    Ebnf(String),
     /// Any text up to the first occurrence of this one, and that.
     Through(String),
     /// One after the other.
@@ -37,6 +43,11 @@ impl Grammar {
     /// Without a bound a model that has lost its way writes whitespace for ever, and that is valid
     /// JSON so far.
     pub const LONGEST_GAP: usize = 22;
+
+    /// A grammar in the notation that its text shows it to be in: EBNF has `::=`, Lark has not.
+    pub fn written(text: String) -> Grammar {
+        if ebnf::is_ebnf(&text) { Grammar::Ebnf(text) } else { Grammar::Lark(text) }
+    }
 
     /// Any JSON object.
     pub fn json_object() -> Grammar {

@@ -1,7 +1,8 @@
 //! A [`Grammar`] as the grammars that llguidance reads: one Lark text for the shape, in which the
-//! JSON schemas and the Lark grammars of the description are named as grammars of their own.
+//! JSON schemas and the grammars of the description are named as grammars of their own.
 
 use crate::compile::GrammarError;
+use crate::ebnf;
 use crate::grammar::Grammar;
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use llguidance::regex_to_lark;
@@ -32,7 +33,7 @@ pub(crate) fn write(grammar: &Grammar) -> Result<TopLevelGrammar, GrammarError> 
     let mut writer = Writer { rules: String::new(), count: 0, parts: Vec::new(), room: LONGEST };
     let grammars = match grammar {
         // Alone they need no shape around them.
-        Grammar::Json(_) | Grammar::Lark(_) => {
+        Grammar::Json(_) | Grammar::Lark(_) | Grammar::Ebnf(_) => {
             writer.part(grammar)?;
             writer.parts
         }
@@ -57,7 +58,7 @@ impl Writer {
                 shallow(regex)?;
                 Ok(format!("/{}/", regex_to_lark(regex, "")))
             }
-            Grammar::Json(_) | Grammar::Lark(_) => self.part(grammar),
+            Grammar::Json(_) | Grammar::Lark(_) | Grammar::Ebnf(_) => self.part(grammar),
             Grammar::Through(end) => {
                 let end = self.text(end)?;
                 let name = self.name("through");
@@ -107,14 +108,13 @@ impl Writer {
             Grammar::Lark(lark) => {
                 self.take(lark.len())?;
                 shallow(lark)?;
-                if is_ebnf(lark) {
-                    let problem = "has rules with `::=`; write them in Lark's syntax, `name: …`, the \
-                                   first one called `start`";
-                    return Err(GrammarError::new(problem));
-                }
                 GrammarWithLexer::from_lark(lark.clone())
             }
-            other => panic!("expected JSON or Lark, not {other:?}"),
+            Grammar::Ebnf(text) => {
+                self.take(text.len())?;
+                GrammarWithLexer::from_lark(ebnf::to_lark(text)?)
+            }
+            other => panic!("expected a grammar of its own, not {other:?}"),
         };
         self.parts.push(GrammarWithLexer { name: Some(name.clone()), ..part });
         Ok(format!("@{name}"))
@@ -155,15 +155,6 @@ fn schema_of(text: &str) -> Result<Value, GrammarError> {
     let gap = format!("\\x20{{1,2}}|\\x0D?\\x0A[\\x20\\x09]{{0,{}}}", Grammar::LONGEST_GAP - 2);
     schema.insert("x-guidance".into(), json!({ "whitespace_pattern": gap }));
     Ok(Value::Object(schema))
-}
-
-/// Whether a grammar is written as clients of other engines write theirs, which no Lark text is.
-fn is_ebnf(text: &str) -> bool {
-    let names = |name: &str| {
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        !name.is_empty() && name.bytes().all(fits)
-    };
-    text.lines().any(|line| line.split_once("::=").is_some_and(|(name, _)| names(name.trim())))
 }
 
 /// Refuses texts whose brackets nest deeper than [`DEEPEST`]. Those in literals are counted too.

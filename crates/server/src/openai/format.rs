@@ -22,8 +22,10 @@ enum Kind {
     Regex,
     /// A list of texts.
     Choice,
-    /// A grammar in Lark's syntax.
-    Lark,
+    /// A grammar, EBNF or Lark by its looks.
+    Grammar,
+    /// A grammar that is EBNF for sure.
+    Ebnf,
     /// `true` for any JSON object.
     Object,
 }
@@ -33,9 +35,10 @@ const FIELDS: &[(&str, Kind)] = &[
     ("guided_json", Kind::Schema),
     ("guided_regex", Kind::Regex),
     ("guided_choice", Kind::Choice),
-    ("guided_grammar", Kind::Lark),
+    ("guided_grammar", Kind::Grammar),
     ("json_schema", Kind::Schema),
     ("regex", Kind::Regex),
+    ("ebnf", Kind::Ebnf),
 ];
 
 /// Fields of vLLM's `structured_outputs`.
@@ -43,7 +46,7 @@ const STRUCTURED: &[(&str, Kind)] = &[
     ("json", Kind::Schema),
     ("regex", Kind::Regex),
     ("choice", Kind::Choice),
-    ("grammar", Kind::Lark),
+    ("grammar", Kind::Grammar),
     ("json_object", Kind::Object),
 ];
 
@@ -129,8 +132,9 @@ fn take(fields: &mut Fields, name: &str, kind: Kind) -> Result<Option<Format>, B
             }
             None => None,
         },
-        Kind::Regex => fields.text(name)?.filter(|text| !text.is_empty()).map(Grammar::Regex),
-        Kind::Lark => fields.text(name)?.filter(|text| !text.is_empty()).map(Grammar::Lark),
+        Kind::Regex => written(fields, name, Grammar::Regex)?,
+        Kind::Grammar => written(fields, name, Grammar::written)?,
+        Kind::Ebnf => written(fields, name, Grammar::Ebnf)?,
         Kind::Choice => {
             Some(fields.texts(name)?).filter(|texts| !texts.is_empty()).map(Grammar::choice)
         }
@@ -140,4 +144,13 @@ fn take(fields: &mut Fields, name: &str, kind: Kind) -> Result<Option<Format>, B
         },
     };
     Ok(grammar.map(|grammar| Format { grammar, param }))
+}
+
+/// A field whose text `read` understands, unless it is empty.
+fn written(
+    fields: &mut Fields,
+    name: &str,
+    read: impl FnOnce(String) -> Grammar,
+) -> Result<Option<Grammar>, BadRequest> {
+    Ok(fields.text(name)?.filter(|text| !text.is_empty()).map(read))
 }

@@ -23,7 +23,17 @@ fn forms() -> Vec<(Grammar, Judge)> {
         Grammar::gap(),
         Grammar::choice(["yes", "no"]),
     ]);
+    let way = "root ::= city \": \" [1-9] [0-9]{0,2} unit\ncity ::= [A-Z] [a-z]{2,8}\n\
+               unit ::= \" km\" | \" miles\"";
+    let lists = "root ::= \"[\" (item (\", \" item){0,2})? \"]\"\nitem ::= [1-9] [0-9]? | root";
     vec![
+        (Grammar::Ebnf(way.into()), |text| {
+            let (city, way) = text.split_once(": ").expect("a colon");
+            city.len() >= 3 && (way.ends_with(" km") || way.ends_with(" miles"))
+        }),
+        (Grammar::Ebnf(lists.into()), |text| {
+            serde_json::from_str::<serde_json::Value>(text).is_ok_and(|value| value.is_array())
+        }),
         (Grammar::Regex("[A-Z][a-z]{2,5} [0-9]{3}".into()), |text| {
             let (word, number) = text.split_once(' ').expect("a space");
             number.len() == 3 && (3..=6).contains(&word.len())
@@ -81,7 +91,8 @@ fn every_form_is_kept_to_and_its_neighbours_notice_nothing() {
         }
     }
     let whole = outputs.iter().filter(|output| output.reason == FinishReason::Stop).count();
-    // All but the two that may say anything and the four whose thoughts may go on.
-    assert!(whole >= 16, "{whole} of {} came to their end", outputs.len());
+    // All but the two that may say anything, the four whose thoughts may go on and the four whose lists
+    // may nest.
+    assert!(whole >= 20, "{whole} of {} came to their end", outputs.len());
     assert!(engine.counters().times.masks > std::time::Duration::ZERO, "masks are counted");
 }
