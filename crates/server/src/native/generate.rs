@@ -38,7 +38,7 @@ pub(crate) async fn generate(
     app.accepting()?;
     let Job { requests, param, stream, answer } =
         app.aside(move |app| Job::read(app, &body)).await?;
-    caller.answered_as(&answer.id);
+    caller.answered_as(&answer.id, &answer.model);
     let generation = Generation::start(&app, requests, caller)
         .map_err(|error| refusal(error, param, &format!("{SAMPLING}.max_new_tokens")))?;
     if stream {
@@ -63,6 +63,7 @@ struct Job {
 /// The answer in the making.
 struct Answer {
     id: String,
+    model: String,
     asked: Asked,
     prompt_tokens: usize,
     /// Of each choice, so far.
@@ -123,7 +124,7 @@ struct End {
 impl Job {
     fn read(app: &App, body: &[u8]) -> Result<Job, ApiError> {
         let mut fields = Fields::parse(body)?;
-        app.served(fields.text("model")?)?;
+        let model = app.served(fields.text("model")?)?;
         let (ids, param) = prompt(&mut fields, app)?;
         let stream = fields.boolean("stream")?.unwrap_or(false);
         let drafting = Drafting::take(&mut fields)?;
@@ -140,6 +141,7 @@ impl Job {
         let report = asked.report;
         let answer = Answer {
             id: app.ids.id(),
+            model,
             prompt_tokens,
             completion_tokens: vec![0; asked.choices],
             asked,

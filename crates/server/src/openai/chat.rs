@@ -47,7 +47,7 @@ pub(crate) async fn complete(
     app.accepting()?;
     let job = app.aside(move |app| Job::read(app, Fields::parse(&body)?, "chatcmpl-")).await?;
     let Job { requests, length, delivery, answer } = job;
-    caller.answered_as(&answer.head.id);
+    caller.answered_as(&answer.head.id, &answer.head.model);
     let generation = Generation::start(&app, requests, caller)
         .map_err(|error| refusal(error, "messages", length.param))?;
     match delivery {

@@ -1,6 +1,7 @@
 //! `slipstream serve`: the pair behind an OpenAI-compatible server, until a signal ends it.
 
 mod args;
+mod spans;
 
 pub(crate) use args::ServeArgs;
 
@@ -9,12 +10,15 @@ use crate::session;
 use args::{EngineArgs, LimitArgs, ListenArgs, Log};
 use engine::{Engine, EngineOptions, WidthPolicy};
 use server::{ApiKey, Config, Limits, Model, Server};
+use spans::Spans;
 use std::fs;
 use std::io::{self, Write, stdout};
 use std::path::Path;
 
 pub(crate) fn run(args: ServeArgs) -> Result<(), Failure> {
-    let config = config(&args)?;
+    let mut config = config(&args)?;
+    let spans = Spans::start(args.listen.otlp_endpoint.as_deref())?;
+    config.recorder = spans.recorder();
     log(args.listen.log);
     let pair = session::load(&args.model)?;
     let model = Model::of(&pair);
@@ -24,7 +28,9 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Failure> {
     // One line, for whoever started this and waits for it.
     writeln!(stdout(), "listening on http://{}", server.address())?;
     stdout().flush()?;
-    Ok(server.wait()?)
+    let ended = server.wait();
+    spans.end();
+    Ok(ended?)
 }
 
 fn config(args: &ServeArgs) -> Result<Config, Failure> {
@@ -54,6 +60,7 @@ fn config(args: &ServeArgs) -> Result<Config, Failure> {
             drain_time: drain_timeout,
             ..Limits::default()
         },
+        recorder: None,
     })
 }
 

@@ -46,6 +46,10 @@ pub(super) struct ListenArgs {
     /// What standard error gets of each request
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(super) log: Log,
+    /// A collector that gets a span of OpenTelemetry for each request (http://127.0.0.1:4318);
+    /// OTEL_EXPORTER_OTLP_ENDPOINT otherwise. For programs built with the feature `otel`
+    #[arg(long, value_name = "URL")]
+    pub(super) otlp_endpoint: Option<String>,
 }
 
 /// What the log is written as.
