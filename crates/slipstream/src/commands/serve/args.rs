@@ -73,7 +73,8 @@ pub(super) struct EngineArgs {
     /// Requests that wait at most; further ones are refused with status 429
     #[arg(long, value_name = "N", default_value_t = 512)]
     pub(super) max_waiting: usize,
-    /// KV memory, in tokens over all requests; one full context, within 4 GiB, otherwise
+    /// KV memory, in tokens over all requests; otherwise a full context for each of the running
+    /// requests, within a quarter of the available memory
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(super) kv_tokens: Option<usize>,
 }
