@@ -22,6 +22,8 @@ pub enum Grammar {
     Ebnf(String),
     /// Any text up to the first occurrence of this one, and that.
     Through(String),
+    /// Prose, in which a mark has a meaning of its own.
+    Prose(Prose),
     /// One after the other.
     Sequence(Vec<Grammar>),
     /// One of these; at least one.
@@ -35,6 +37,26 @@ pub enum Grammar {
         /// What stands between two of them.
         between: Box<Grammar>,
     },
+}
+
+/// Any text, but for where marks stand in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prose {
+    /// Occurs in it as `end` says, and nowhere else.
+    pub mark: String,
+    /// What it does not begin with, if there is something.
+    pub head: Option<String>,
+    /// Where the mark occurs.
+    pub end: ProseEnd,
+}
+
+/// Where the mark of [`Prose`] occurs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProseEnd {
+    /// At its end.
+    Mark,
+    /// Nowhere. Such prose may be the empty text.
+    NoMark,
 }
 
 impl Grammar {

@@ -21,5 +21,5 @@ mod matcher;
 mod source;
 
 pub use compile::{Compiled, GrammarError, Grammars, Vocabulary};
-pub use grammar::Grammar;
+pub use grammar::{Grammar, Prose, ProseEnd};
 pub use matcher::{End, Matcher};

@@ -3,7 +3,7 @@
 
 use crate::compile::GrammarError;
 use crate::ebnf;
-use crate::grammar::Grammar;
+use crate::grammar::{Grammar, Prose, ProseEnd};
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use llguidance::regex_to_lark;
 use serde_json::{Value, json};
@@ -65,6 +65,7 @@ impl Writer {
                 self.rules.push_str(&format!("{name}[suffix={end}]: /(?s:.*)/\n"));
                 Ok(name)
             }
+            Grammar::Prose(prose) => self.prose(prose),
             Grammar::Sequence(items) => self.joined(items, " "),
             Grammar::Choice(items) => self.choice(items),
             Grammar::Optional(item) => Ok(format!("({})?", self.expression(item)?)),
@@ -75,6 +76,24 @@ impl Writer {
                 Ok(format!("{name} ({between} {name})*"))
             }
         }
+    }
+
+    /// One terminal: the lexer has to see the marks and what else the text may be at once.
+    fn prose(&mut self, prose: &Prose) -> Result<String, GrammarError> {
+        let mark = self.text(&prose.mark)?;
+        let mut all = match prose.end {
+            ProseEnd::Mark => format!("(/(?s:.*)/ {mark}) & ~(/(?s:.*)/ {mark} /(?s:.+)/)"),
+            ProseEnd::NoMark => format!("/(?s:.+)/ & ~(/(?s:.*)/ {mark} /(?s:.*)/)"),
+        };
+        if let Some(head) = &prose.head {
+            all.push_str(&format!(" & ~({} /(?s:.*)/)", self.text(head)?));
+        }
+        let name = self.name("PROSE");
+        self.rules.push_str(&format!("{name}: {all}\n"));
+        Ok(match prose.end {
+            ProseEnd::Mark => name,
+            ProseEnd::NoMark => format!("{name}?"),
+        })
     }
 
     fn joined(&mut self, items: &[Grammar], with: &str) -> Result<String, GrammarError> {

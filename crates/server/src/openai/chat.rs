@@ -135,7 +135,9 @@ pub(crate) fn conversation(fields: &mut Fields) -> Result<ChatFields, BadRequest
 /// What the whole answer must be, when its content must be of `format`.
 fn constrained(prepared: &Prepared, format: Option<Format>, tail: &str) -> Option<Format> {
     let param = match (&prepared.constraint, &format) {
-        (Constraint::None | Constraint::CallsOr(_), Some(format)) => format.param.clone(),
+        (Constraint::None | Constraint::CallsOr(_) | Constraint::Strict(..), Some(format)) => {
+            format.param.clone()
+        }
         (_, _) => "tools".to_owned(),
     };
     let grammar = prepared.grammar(format.map(|format| format.grammar), tail)?;
