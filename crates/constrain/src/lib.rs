@@ -4,8 +4,8 @@
 //! Grammar ──Grammars::compile──> Compiled (shared, cached) ──matcher──> Matcher (one a text)
 //! ```
 //!
-//! - [`Grammar`] describes a set of texts: JSON of a schema, a regular expression, a Lark grammar,
-//!   and what sequences, choices and repetitions make of these.
+//! - [`Grammar`] describes a set of texts: JSON of a schema, a regular expression, a Lark or an EBNF
+//!   grammar, and what sequences, choices and repetitions make of these.
 //! - [`Grammars`] knows the bytes of a vocabulary's tokens and compiles grammars for it. What a
 //!   client sends may be hostile: size, time and memory of a compilation are bounded, and what
 //!   does not fit is a [`GrammarError`].
@@ -15,10 +15,11 @@
 //! A leaf: no model, no request, no thread. It knows tokens by their bytes alone.
 
 mod compile;
+mod ebnf;
 mod grammar;
 mod matcher;
 mod source;
 
 pub use compile::{Compiled, GrammarError, Grammars, Vocabulary};
-pub use grammar::Grammar;
+pub use grammar::{Grammar, Prose, ProseEnd};
 pub use matcher::{End, Matcher};

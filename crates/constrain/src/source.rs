@@ -1,8 +1,9 @@
 //! A [`Grammar`] as the grammars that llguidance reads: one Lark text for the shape, in which the
-//! JSON schemas and the Lark grammars of the description are named as grammars of their own.
+//! JSON schemas and the grammars of the description are named as grammars of their own.
 
 use crate::compile::GrammarError;
-use crate::grammar::Grammar;
+use crate::ebnf;
+use crate::grammar::{Grammar, Prose, ProseEnd};
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use llguidance::regex_to_lark;
 use serde_json::{Value, json};
@@ -32,7 +33,7 @@ pub(crate) fn write(grammar: &Grammar) -> Result<TopLevelGrammar, GrammarError> 
     let mut writer = Writer { rules: String::new(), count: 0, parts: Vec::new(), room: LONGEST };
     let grammars = match grammar {
         // Alone they need no shape around them.
-        Grammar::Json(_) | Grammar::Lark(_) => {
+        Grammar::Json(_) | Grammar::Lark(_) | Grammar::Ebnf(_) => {
             writer.part(grammar)?;
             writer.parts
         }
@@ -57,13 +58,14 @@ impl Writer {
                 shallow(regex)?;
                 Ok(format!("/{}/", regex_to_lark(regex, "")))
             }
-            Grammar::Json(_) | Grammar::Lark(_) => self.part(grammar),
+            Grammar::Json(_) | Grammar::Lark(_) | Grammar::Ebnf(_) => self.part(grammar),
             Grammar::Through(end) => {
                 let end = self.text(end)?;
                 let name = self.name("through");
                 self.rules.push_str(&format!("{name}[suffix={end}]: /(?s:.*)/\n"));
                 Ok(name)
             }
+            Grammar::Prose(prose) => self.prose(prose),
             Grammar::Sequence(items) => self.joined(items, " "),
             Grammar::Choice(items) => self.choice(items),
             Grammar::Optional(item) => Ok(format!("({})?", self.expression(item)?)),
@@ -74,6 +76,24 @@ impl Writer {
                 Ok(format!("{name} ({between} {name})*"))
             }
         }
+    }
+
+    /// One terminal: the lexer has to see the marks and what else the text may be at once.
+    fn prose(&mut self, prose: &Prose) -> Result<String, GrammarError> {
+        let mark = self.text(&prose.mark)?;
+        let mut all = match prose.end {
+            ProseEnd::Mark => format!("(/(?s:.*)/ {mark}) & ~(/(?s:.*)/ {mark} /(?s:.+)/)"),
+            ProseEnd::NoMark => format!("/(?s:.+)/ & ~(/(?s:.*)/ {mark} /(?s:.*)/)"),
+        };
+        if let Some(head) = &prose.head {
+            all.push_str(&format!(" & ~({} /(?s:.*)/)", self.text(head)?));
+        }
+        let name = self.name("PROSE");
+        self.rules.push_str(&format!("{name}: {all}\n"));
+        Ok(match prose.end {
+            ProseEnd::Mark => name,
+            ProseEnd::NoMark => format!("{name}?"),
+        })
     }
 
     fn joined(&mut self, items: &[Grammar], with: &str) -> Result<String, GrammarError> {
@@ -107,14 +127,13 @@ impl Writer {
             Grammar::Lark(lark) => {
                 self.take(lark.len())?;
                 shallow(lark)?;
-                if is_ebnf(lark) {
-                    let problem = "has rules with `::=`; write them in Lark's syntax, `name: …`, the \
-                                   first one called `start`";
-                    return Err(GrammarError::new(problem));
-                }
                 GrammarWithLexer::from_lark(lark.clone())
             }
-            other => panic!("expected JSON or Lark, not {other:?}"),
+            Grammar::Ebnf(text) => {
+                self.take(text.len())?;
+                GrammarWithLexer::from_lark(ebnf::to_lark(text)?)
+            }
+            other => panic!("expected a grammar of its own, not {other:?}"),
         };
         self.parts.push(GrammarWithLexer { name: Some(name.clone()), ..part });
         Ok(format!("@{name}"))
@@ -155,15 +174,6 @@ fn schema_of(text: &str) -> Result<Value, GrammarError> {
     let gap = format!("\\x20{{1,2}}|\\x0D?\\x0A[\\x20\\x09]{{0,{}}}", Grammar::LONGEST_GAP - 2);
     schema.insert("x-guidance".into(), json!({ "whitespace_pattern": gap }));
     Ok(Value::Object(schema))
-}
-
-/// Whether a grammar is written as clients of other engines write theirs, which no Lark text is.
-fn is_ebnf(text: &str) -> bool {
-    let names = |name: &str| {
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        !name.is_empty() && name.bytes().all(fits)
-    };
-    text.lines().any(|line| line.split_once("::=").is_some_and(|(name, _)| names(name.trim())))
 }
 
 /// Refuses texts whose brackets nest deeper than [`DEEPEST`]. Those in literals are counted too.

@@ -30,7 +30,7 @@ mod turn;
 
 pub use collect::{Collector, Output, RunError};
 pub use counters::{Counters, StepTimes};
-pub use memory::{EngineOptions, KvPages};
+pub use memory::{EngineOptions, KV_SHARE, KvNeed, KvPages};
 pub use output::{Finished, PromptToken, Segment, Stats, TokenOut, Update};
 pub use pair::{Pair, PairOptions};
 pub use recent::{RECENT_STEPS, Span, StepRecord};

@@ -7,6 +7,33 @@ use schedule::{Discipline, StepCost, WidthPolicy};
 /// Bytes of KV memory taken at most when nobody says how much.
 const DEFAULT_KV_BYTES: usize = 4 << 30;
 
+/// A server takes one part in so many of the memory that is available.
+pub const KV_SHARE: usize = 4;
+
+/// What decides how much KV memory a server takes that nobody told how much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvNeed {
+    /// Most tokens of a sequence.
+    pub context: usize,
+    /// Most requests that run at once.
+    pub running: usize,
+    /// Bytes of a token's keys and values, target and drafter together.
+    pub token_bytes: usize,
+    /// Bytes of memory that nothing else uses; `None` where the system does not say.
+    pub available: Option<usize>,
+}
+
+impl KvNeed {
+    /// Tokens: a whole context for every running request, but never more than one part in
+    /// [`KV_SHARE`] of the available memory (4 GiB where the system does not say how much that is), and
+    /// at least one. What lies beside running requests keeps prefixes.
+    pub fn tokens(&self) -> usize {
+        let bytes = self.available.map_or(DEFAULT_KV_BYTES, |bytes| bytes / KV_SHARE);
+        let most = bytes / self.token_bytes.max(1);
+        self.context.saturating_mul(self.running).min(most).max(1)
+    }
+}
+
 /// Fixed at start.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
@@ -57,10 +84,15 @@ impl Pair {
         self.target.config().context
     }
 
+    /// Bytes of a token's keys and values, target and drafter together.
+    pub fn kv_token_bytes(&self) -> usize {
+        let draft = self.draft.as_ref().map_or(0, |draft| draft.kv_token_bytes());
+        self.target.kv_token_bytes() + draft
+    }
+
     /// Tokens that 4 GiB of KV memory hold, target and drafter together.
     pub fn affordable_kv_tokens(&self) -> usize {
-        let draft = self.draft.as_ref().map_or(0, |draft| draft.kv_token_bytes());
-        DEFAULT_KV_BYTES / (self.target.kv_token_bytes() + draft)
+        DEFAULT_KV_BYTES / self.kv_token_bytes()
     }
 
     /// Positions that the drafter drafts in one pass, the anchor included; `None` without one.
@@ -97,5 +129,49 @@ impl Geometry {
         // The last token of a sequence is chosen, never computed: it needs no slot.
         let context = context.min(pages * options.page_size + 1);
         Geometry { pages, context }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn a_server_takes_what_its_requests_may_need_within_its_share_of_memory() {
+        let need = KvNeed { context: 8192, running: 16, token_bytes: 1024, available: None };
+        let with = |mib: usize| KvNeed { available: Some(mib * MIB), ..need };
+        // Plenty: a whole context each, and no more however much there is.
+        assert_eq!(with(64 * 1024).tokens(), 16 * 8192);
+        assert_eq!(with(512).tokens(), 16 * 8192);
+        // One part in four, to the token.
+        assert_eq!(with(256).tokens(), 64 * 1024);
+        assert_eq!(with(4).tokens(), 1024);
+        // Fewer requests, or less context, need less.
+        assert_eq!(KvNeed { running: 1, ..with(1024) }.tokens(), 8192);
+        assert_eq!(KvNeed { context: 100, ..with(1024) }.tokens(), 1600);
+        // Where the system says nothing the bound is what it was for one request.
+        assert_eq!(KvNeed { token_bytes: MIB, ..need }.tokens(), 4096);
+        // Never nothing, and nothing overflows.
+        assert_eq!(with(0).tokens(), 1);
+        let huge = KvNeed { context: usize::MAX, running: 2, token_bytes: 1, available: Some(40) };
+        assert_eq!(huge.tokens(), 10);
+    }
+
+    #[test]
+    fn a_share_is_never_exceeded() {
+        for available in (0..40).map(|power| 3_usize << power) {
+            for token_bytes in [1, 7, 46_080, 1 << 20] {
+                let need = KvNeed {
+                    context: 131_072,
+                    running: 64,
+                    token_bytes,
+                    available: Some(available),
+                };
+                let taken = need.tokens() * token_bytes;
+                assert!(taken <= available / KV_SHARE || need.tokens() == 1, "{need:?}");
+            }
+        }
     }
 }

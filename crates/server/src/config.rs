@@ -1,6 +1,8 @@
 //! What an operator decides, fixed when the server starts.
 
+use crate::record::Recorder;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 use subtle::ConstantTimeEq;
 
@@ -19,6 +21,8 @@ pub struct Config {
     pub origins: Vec<String>,
     /// Bounds.
     pub limits: Limits,
+    /// Who is told of each request when it is over, besides the log.
+    pub recorder: Option<Arc<dyn Recorder>>,
 }
 
 impl Config {
@@ -31,6 +35,7 @@ impl Config {
             keys: Vec::new(),
             origins: Vec::new(),
             limits: Limits::default(),
+            recorder: None,
         }
     }
 }

@@ -50,6 +50,7 @@ impl Generation {
         requests: Vec<Request>,
         caller: Caller,
     ) -> Result<Generation, SubmitError> {
+        caller.asked(&requests);
         let count = requests.len();
         let (send, events) = channel(app.config.limits.buffered_updates.saturating_mul(count));
         let submit = |(number, request)| {
@@ -91,7 +92,7 @@ impl Generation {
         };
         let Some(finished) = &update.finished else { return Ok((number, update)) };
         self.tickets[number] = None;
-        self.caller.finished(finished);
+        self.caller.finished(number, finished);
         match finished.reason {
             FinishReason::Stop | FinishReason::Length => Ok((number, update)),
             FinishReason::Cancelled if self.enough[number] => Ok((number, update)),

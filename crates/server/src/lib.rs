@@ -23,6 +23,7 @@ mod native;
 mod openai;
 mod openapi;
 mod page;
+pub mod record;
 mod server;
 mod sse;
 

@@ -170,7 +170,7 @@ pub(crate) struct FormatArgs {
     /// The output matches a regular expression as a whole
     #[arg(long, value_name = "REGEX")]
     pub(crate) regex: Option<String>,
-    /// The output is of the Lark grammar in a file
+    /// The output is of the grammar in a file: EBNF where it has ::=, Lark otherwise
     #[arg(long, value_name = "PATH")]
     pub(crate) grammar: Option<PathBuf>,
     /// The output is this text; several times: one of them

@@ -21,7 +21,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("model", &["device", "kernels"]),
     ("engine", &["device", "kernels", "model", "cache", "schedule"]),
     ("server", &["device", "kernels", "model", "engine", "constrain"]),
-    ("slipstream", &["device", "kernels", "model", "engine", "server", "fetch"]),
+    ("telemetry", &["device", "engine", "server"]),
+    ("slipstream", &["device", "kernels", "model", "engine", "server", "telemetry", "fetch"]),
 ];
 
 /// Tests of any crate may get the default pair.

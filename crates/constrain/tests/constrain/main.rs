@@ -3,5 +3,6 @@
 
 mod bounds;
 mod common;
+mod ebnf;
 mod texts;
 mod walks;

@@ -70,7 +70,7 @@ pub(super) enum IdRule {
 
 /// Calls as text: `begin` call `between` call … `end`, a call being `before` name `middle`
 /// arguments `after`.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) begin: &'static str,
     pub(super) before: &'static str,

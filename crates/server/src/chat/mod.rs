@@ -19,6 +19,7 @@ mod untold;
 
 pub use dialect::Dialect;
 pub use fields::ChatFields;
+pub use grammar::ProseWithCalls;
 pub use ids::CallIds;
 pub use prepare::Prepared;
 pub use split::{Delta, Reply, Splitter};

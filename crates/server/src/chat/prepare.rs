@@ -51,7 +51,7 @@ impl ChatFields {
         Ok(Prepared {
             messages,
             options: ChatOptions { tools: offered, extra, date: None, ending },
-            constraint: tools.constraint(dialect.tools),
+            constraint: tools.constraint(dialect.tools)?,
             thinks: dialect.reasoning,
             reasoning: dialect.reasoning.filter(|_| self.separate_reasoning != Some(false)),
             calls: tools.rules(dialect.tools),
@@ -94,8 +94,12 @@ impl Prepared {
     pub fn grammar(&self, format: Option<Grammar>, tail: &str) -> Option<Grammar> {
         let answer = match (&self.constraint, format) {
             (Constraint::Calls(calls), _) => calls.clone(),
-            (Constraint::CallsOr(calls), Some(format)) => {
+            (Constraint::CallsOr(calls) | Constraint::Strict(calls, _), Some(format)) => {
                 Grammar::Choice(vec![calls.clone(), format])
+            }
+            (Constraint::Strict(_, prose), None) => {
+                // Where thoughts may come first, what begins as one is one.
+                prose.grammar(self.thinks.map(|kind| kind.open))
             }
             (Constraint::None, Some(format)) => format,
             (Constraint::None | Constraint::CallsOr(_), None) => return None,

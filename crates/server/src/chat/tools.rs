@@ -1,8 +1,8 @@
 //! The functions that a request offers, and which of them the model may or must call.
 
-use super::dialect::ToolFormat;
+use super::dialect::{Bare, ToolFormat};
 use super::fields::ChatFields;
-use super::grammar::{calls, schema};
+use super::grammar::{ProseWithCalls, calls, prose_with_calls, schema};
 use super::split::{Allowed, CallRules, Count};
 use crate::error::BadRequest;
 use constrain::Grammar;
@@ -18,6 +18,15 @@ pub(super) struct Function {
     pub(super) name: String,
     /// The JSON schema of its arguments; `None` for a function that takes none.
     pub(super) parameters: Option<Value>,
+    /// Whether calls that the model makes by itself must keep to that.
+    pub(super) strict: Strict,
+}
+
+/// Whether something is strict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Strict {
+    Yes,
+    No,
 }
 
 /// Which calls an answer makes.
@@ -42,6 +51,8 @@ pub enum Constraint {
     Calls(Grammar),
     /// Tool calls, or what it would have to be without tools.
     CallsOr(Grammar),
+    /// The same where something is asked for; otherwise any text whose calls are calls.
+    Strict(Grammar, ProseWithCalls),
 }
 
 /// The tools of a request, checked.
@@ -108,17 +119,39 @@ impl Tools {
     }
 
     /// What the answer must be.
-    pub(super) fn constraint(&self, format: &ToolFormat) -> Constraint {
-        match &self.choice {
+    ///
+    /// # Errors
+    /// A strict function that the model may call as it likes, in a format whose calls need no mark.
+    pub(super) fn constraint(&self, format: &ToolFormat) -> Result<Constraint, BadRequest> {
+        Ok(match &self.choice {
             Choice::Never => Constraint::None,
             Choice::Free if self.functions.is_empty() => Constraint::None,
-            Choice::Free => Constraint::CallsOr(calls(format, self.functions.iter(), self.count)),
+            Choice::Free => {
+                let calls = calls(format, self.functions.iter(), self.count);
+                match self.functions.iter().position(|f| f.strict == Strict::Yes) {
+                    None => Constraint::CallsOr(calls),
+                    Some(first) if format.bare != Bare::Never => {
+                        let param = format!("tools[{first}].function.strict");
+                        let problem = format!(
+                            "cannot be kept to where the model may also answer in words: a call of the \
+                             format `{}` needs no mark that tells it from them; ask for a call with \
+                             `tool_choice`, or leave it out",
+                            format.name
+                        );
+                        return Err(BadRequest::new(param, problem));
+                    }
+                    Some(_) => {
+                        let prose = prose_with_calls(format, &self.functions, self.count);
+                        Constraint::Strict(calls, prose)
+                    }
+                }
+            }
             Choice::Some => Constraint::Calls(calls(format, self.functions.iter(), self.count)),
             Choice::One(name) => {
                 let named = self.functions.iter().filter(|function| function.name == *name);
                 Constraint::Calls(calls(format, named, Count::One))
             }
-        }
+        })
     }
 }
 
@@ -150,7 +183,12 @@ fn function(tool: &Value, at: &str) -> Result<Function, BadRequest> {
             return Err(BadRequest::new(format!("{at}.parameters"), problem));
         }
     };
-    Ok(Function { name: name.to_owned(), parameters })
+    let strict = match function.get("strict") {
+        Some(Value::Bool(true)) => Strict::Yes,
+        None | Some(Value::Null | Value::Bool(false)) => Strict::No,
+        Some(_) => return Err(BadRequest::new(format!("{at}.strict"), "must be true or false")),
+    };
+    Ok(Function { name: name.to_owned(), parameters, strict })
 }
 
 /// Whether a function may be called `name`.

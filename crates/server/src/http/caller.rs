@@ -2,8 +2,9 @@
 
 use crate::http::error::ApiError;
 use crate::metrics::Metrics;
+use crate::record::{Account, Asked, Failure, Head, Record, Recorder};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use engine::{Finished, Stats};
+use engine::{Finished, Request};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
@@ -30,63 +31,82 @@ impl Connection {
     }
 }
 
-/// A request, for as long as anybody works on it. When the last clone goes the log gets its line.
+/// A request, for as long as anybody works on it. When the last clone goes the log gets its line, and
+/// the operator's recorder its record.
 #[derive(Clone)]
 pub(crate) struct Caller(Arc<Inner>);
 
 struct Inner {
-    id: String,
-    method: Method,
-    path: String,
+    head: Head,
     connection: Connection,
     started: Instant,
     account: Mutex<Account>,
-}
-
-/// What became known of a request.
-#[derive(Default)]
-struct Account {
-    status: Option<StatusCode>,
-    /// The id of what it is answered with.
-    answer: Option<String>,
-    error: Option<String>,
-    /// The engine's requests that ended, in the order of their ends.
-    ends: Vec<Finished>,
+    recorder: Option<Arc<dyn Recorder>>,
 }
 
 impl Caller {
-    pub(crate) fn new(id: String, method: Method, path: String, connection: Connection) -> Caller {
+    pub(crate) fn new(
+        head: Head,
+        connection: Connection,
+        recorder: Option<Arc<dyn Recorder>>,
+    ) -> Caller {
         let (started, account) = (Instant::now(), Mutex::default());
-        Caller(Arc::new(Inner { id, method, path, connection, started, account }))
+        Caller(Arc::new(Inner { head, connection, started, account, recorder }))
     }
 
     /// The request's id.
     pub(crate) fn id(&self) -> &str {
-        &self.0.id
+        &self.0.head.id
     }
 
     pub(crate) fn connection(&self) -> &Connection {
         &self.0.connection
     }
 
-    /// The request is answered under an id of the answer's own.
-    pub(crate) fn answered_as(&self, id: &str) {
-        self.account(|account| account.answer = Some(id.to_owned()));
+    /// The request is answered under an id of the answer's own, as from `model`.
+    pub(crate) fn answered_as(&self, id: &str, model: &str) {
+        self.account(|account| {
+            account.answer = Some(id.to_owned());
+            account.model = Some(model.to_owned());
+        });
+    }
+
+    /// The request becomes these of the engine.
+    pub(crate) fn asked(&self, requests: &[Request]) {
+        let after = self.0.started.elapsed();
+        let asked = requests.first().map(|first| {
+            // The choices of each prompt begin with the same seed.
+            let seed = first.sampling.seed;
+            let prompts = requests.iter().filter(|r| r.sampling.seed == seed).count();
+            (first, prompts)
+        });
+        let asked = asked.map(|(first, prompts)| Asked {
+            after,
+            prompts,
+            choices: requests.len() / prompts,
+            max_tokens: first.limits.max_tokens,
+            temperature: first.sampling.temperature,
+            top_p: first.sampling.top_p,
+            top_k: first.sampling.top_k,
+            seed: first.sampling.seed,
+        });
+        self.account(|account| account.asked = asked);
     }
 
     /// The answer's head is known.
     pub(crate) fn answered(&self, status: StatusCode) {
-        self.account(|account| account.status = Some(status));
+        self.account(|account| account.status = Some(status.as_u16()));
     }
 
     /// The request failed, perhaps after its head was sent.
     pub(crate) fn failed(&self, error: &ApiError) {
-        self.account(|account| account.error = Some(error.message()));
+        let failure = Failure { name: error.name(), message: error.message() };
+        self.account(|account| account.failure = Some(failure));
     }
 
-    /// A generation of the request ended.
-    pub(crate) fn finished(&self, finished: &Finished) {
-        self.account(|account| account.ends.push(finished.clone()));
+    /// Generation `number` of the request ended.
+    pub(crate) fn finished(&self, number: usize, finished: &Finished) {
+        self.account(|account| account.ends.push((number, finished.clone())));
     }
 
     fn account(&self, note: impl FnOnce(&mut Account)) {
@@ -97,43 +117,52 @@ impl Caller {
 impl Drop for Inner {
     fn drop(&mut self) {
         let account = self.account.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // nginx's number for a client that did not wait.
-        let status = account.status.map_or(499, |status| status.as_u16());
-        let milliseconds = self.started.elapsed().as_secs_f64() * 1e3;
-        let error = account.error.as_deref();
-        let (id, method, path) = (&self.id, self.method.as_str(), &self.path);
-        if account.ends.is_empty() && error.is_none() && status < 400 {
-            // Those who watch ask every second.
-            tracing::debug!(request = id, method, path, status, milliseconds, "answered");
-            return;
+        let record = Record { head: &self.head, account, lasted: self.started.elapsed() };
+        log(&record);
+        if let Some(recorder) = self.recorder.as_ref().filter(|_| !record.is_routine()) {
+            recorder.record(&record);
         }
-        if account.ends.is_empty() {
-            tracing::info!(request = id, method, path, status, milliseconds, error, "refused");
-            return;
-        }
-        let sum =
-            |of: fn(&Stats) -> usize| account.ends.iter().map(|end| of(&end.stats)).sum::<usize>();
-        let first = &account.ends[0].stats;
-        let (passes, committed) = (sum(|stats| stats.steps), sum(|stats| stats.committed));
-        tracing::info!(
-            request = id,
-            answer = account.answer,
-            method,
-            path,
-            status,
-            milliseconds,
-            error,
-            finish = account.ends.iter().map(|end| end.reason.name()).collect::<Vec<_>>().join(","),
-            prompt_tokens = first.prompt_tokens,
-            cached_tokens = first.cached_tokens,
-            output_tokens = sum(|stats| stats.output_tokens),
-            passes,
-            tau = committed as f64 / passes.max(1) as f64,
-            queued_ms = first.queued.as_secs_f64() * 1e3,
-            first_token_ms = first.first_token.as_secs_f64() * 1e3,
-            "generated"
-        );
     }
+}
+
+/// A request's line in the log.
+fn log(record: &Record<'_>) {
+    let (Record { head, account, .. }, status) = (record, record.status());
+    let (id, method, path) = (head.id.as_str(), head.method.as_str(), head.path.as_str());
+    let milliseconds = record.lasted.as_secs_f64() * 1e3;
+    let error = account.failure.as_ref().map(|failure| failure.message.as_str());
+    if record.is_routine() {
+        // Those who watch ask every second.
+        tracing::debug!(request = id, method, path, status, milliseconds, "answered");
+        return;
+    }
+    let Some((_, first)) = account.ends.first() else {
+        if account.asked.is_some() && account.failure.is_none() {
+            tracing::info!(request = id, method, path, status, milliseconds, "abandoned");
+        } else {
+            tracing::info!(request = id, method, path, status, milliseconds, error, "refused");
+        }
+        return;
+    };
+    let reasons = account.ends.iter().map(|(_, end)| end.reason.name());
+    tracing::info!(
+        request = id,
+        answer = account.answer,
+        method,
+        path,
+        status,
+        milliseconds,
+        error,
+        finish = reasons.collect::<Vec<_>>().join(","),
+        prompt_tokens = first.stats.prompt_tokens,
+        cached_tokens = first.stats.cached_tokens,
+        output_tokens = record.sum(|stats| stats.output_tokens),
+        passes = record.sum(|stats| stats.steps),
+        tau = record.tau(),
+        queued_ms = first.stats.queued.as_secs_f64() * 1e3,
+        first_token_ms = first.stats.first_token.as_secs_f64() * 1e3,
+        "generated"
+    );
 }
 
 /// The id that a client chose, if it is one that a log can hold.

@@ -7,6 +7,7 @@ pub(crate) mod error;
 mod patient;
 
 use crate::app::App;
+use crate::record::Head;
 use crate::{native, openai, openapi, page};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
@@ -18,6 +19,7 @@ use caller::{Caller, Connection, REQUEST_ID};
 use error::ApiError;
 use std::any::Any;
 use std::sync::Arc;
+use std::time::SystemTime;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
@@ -103,8 +105,9 @@ async fn trace(
 ) -> Response {
     let id = caller::chosen_id(request.headers()).unwrap_or_else(|| app.ids.id());
     let connection = request.extensions_mut().remove::<Connection>().unwrap_or_default();
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let caller = Caller::new(id, method.clone(), path, connection);
+    let method = request.method().clone();
+    let head = head(&request, id, matched.as_ref());
+    let caller = Caller::new(head, connection, app.config.recorder.clone());
     request.extensions_mut().insert(caller.clone());
     let mut response = next.run(request).await;
     caller.answered(response.status());
@@ -115,6 +118,20 @@ async fn trace(
     let route = matched.as_ref().map_or("none", MatchedPath::as_str);
     caller::count(&app.metrics, route, &method, response.status());
     response
+}
+
+/// What is known of a request when it comes.
+fn head(request: &Request, id: String, matched: Option<&MatchedPath>) -> Head {
+    let text = |name| request.headers().get(name)?.to_str().ok().map(str::to_owned);
+    Head {
+        id,
+        method: request.method().to_string(),
+        path: request.uri().path().to_owned(),
+        route: matched.map(|route| route.as_str().to_owned()),
+        traceparent: text("traceparent"),
+        tracestate: text("tracestate"),
+        begun: SystemTime::now(),
+    }
 }
 
 /// Lets through who has a key, when there are keys.

@@ -41,7 +41,7 @@ pub(crate) async fn generate(
     app.accepting()?;
     let Job { requests, param, stream, answer } =
         app.aside(move |app| Job::read(app, &body)).await?;
-    caller.answered_as(&answer.id);
+    caller.answered_as(&answer.id, &answer.model);
     let generation = Generation::start(&app, requests, caller)
         .map_err(|error| refusal(error, param, &format!("{SAMPLING}.max_new_tokens")))?;
     if stream {
@@ -66,6 +66,7 @@ struct Job {
 /// The answer in the making.
 struct Answer {
     id: String,
+    model: String,
     asked: Asked,
     prompt_tokens: usize,
     /// Of each choice, so far.
@@ -130,7 +131,7 @@ struct End {
 impl Job {
     fn read(app: &App, body: &[u8]) -> Result<Job, ApiError> {
         let mut fields = Fields::parse(body)?;
-        app.served(fields.text("model")?)?;
+        let model = app.served(fields.text("model")?)?;
         let (ids, param) = prompt(&mut fields, app)?;
         let stream = fields.boolean("stream")?.unwrap_or(false);
         let drafting = Drafting::take(&mut fields)?;
@@ -147,6 +148,7 @@ impl Job {
         let report = asked.report;
         let answer = Answer {
             id: app.ids.id(),
+            model,
             prompt_tokens,
             completion_tokens: vec![0; asked.choices],
             asked,

@@ -49,7 +49,7 @@ pub(crate) async fn complete(
     app.accepting()?;
     let job = app.aside(move |app| Job::read(app, Fields::parse(&body)?, "chatcmpl-")).await?;
     let Job { requests, length, delivery, answer } = job;
-    caller.answered_as(&answer.head.id);
+    caller.answered_as(&answer.head.id, &answer.head.model);
     let generation = Generation::start(&app, requests, caller)
         .map_err(|error| refusal(error, "messages", length.param))?;
     match delivery {
@@ -138,7 +138,9 @@ pub(crate) fn conversation(fields: &mut Fields) -> Result<ChatFields, BadRequest
 /// What the whole answer must be, when its content must be of `format`.
 fn constrained(prepared: &Prepared, format: Option<Format>, tail: &str) -> Option<Format> {
     let param = match (&prepared.constraint, &format) {
-        (Constraint::None | Constraint::CallsOr(_), Some(format)) => format.param.clone(),
+        (Constraint::None | Constraint::CallsOr(_) | Constraint::Strict(..), Some(format)) => {
+            format.param.clone()
+        }
         (_, _) => "tools".to_owned(),
     };
     let grammar = prepared.grammar(format.map(|format| format.grammar), tail)?;

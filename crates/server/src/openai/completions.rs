@@ -37,7 +37,7 @@ pub(crate) async fn complete(
 ) -> Result<Response, ApiError> {
     app.accepting()?;
     let Job { requests, delivery, answer } = app.aside(move |app| Job::read(app, &body)).await?;
-    caller.answered_as(&answer.head.id);
+    caller.answered_as(&answer.head.id, &answer.head.model);
     let generation = Generation::start(&app, requests, caller)
         .map_err(|error| refusal(error, "prompt", "max_tokens"))?;
     match delivery {

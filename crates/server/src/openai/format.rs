@@ -30,8 +30,10 @@ enum Kind {
     Regex,
     /// A list of texts.
     Choice,
-    /// A grammar in Lark's syntax.
-    Lark,
+    /// A grammar, EBNF or Lark by its looks.
+    Grammar,
+    /// A grammar that is EBNF for sure.
+    Ebnf,
     /// `true` for any JSON object.
     Object,
 }
@@ -41,9 +43,10 @@ const FIELDS: &[(&str, Kind)] = &[
     ("guided_json", Kind::Schema),
     ("guided_regex", Kind::Regex),
     ("guided_choice", Kind::Choice),
-    ("guided_grammar", Kind::Lark),
+    ("guided_grammar", Kind::Grammar),
     ("json_schema", Kind::Schema),
     ("regex", Kind::Regex),
+    ("ebnf", Kind::Ebnf),
 ];
 
 /// Fields of vLLM's `structured_outputs`.
@@ -51,7 +54,7 @@ const STRUCTURED: &[(&str, Kind)] = &[
     ("json", Kind::Schema),
     ("regex", Kind::Regex),
     ("choice", Kind::Choice),
-    ("grammar", Kind::Lark),
+    ("grammar", Kind::Grammar),
     ("json_object", Kind::Object),
 ];
 
@@ -155,8 +158,9 @@ fn take(fields: &mut Fields, name: &str, kind: Kind) -> Result<Option<Format>, B
             }
             None => None,
         },
-        Kind::Regex => fields.text(name)?.filter(|text| !text.is_empty()).map(Grammar::Regex),
-        Kind::Lark => fields.text(name)?.filter(|text| !text.is_empty()).map(Grammar::Lark),
+        Kind::Regex => written(fields, name, Grammar::Regex)?,
+        Kind::Grammar => written(fields, name, Grammar::written)?,
+        Kind::Ebnf => written(fields, name, Grammar::Ebnf)?,
         Kind::Choice => {
             Some(fields.texts(name)?).filter(|texts| !texts.is_empty()).map(Grammar::choice)
         }
@@ -166,4 +170,13 @@ fn take(fields: &mut Fields, name: &str, kind: Kind) -> Result<Option<Format>, B
         },
     };
     Ok(grammar.map(|grammar| Format { grammar, param, parts: Vec::new() }))
+}
+
+/// A field whose text `read` understands, unless it is empty.
+fn written(
+    fields: &mut Fields,
+    name: &str,
+    read: impl FnOnce(String) -> Grammar,
+) -> Result<Option<Grammar>, BadRequest> {
+    Ok(fields.text(name)?.filter(|text| !text.is_empty()).map(read))
 }

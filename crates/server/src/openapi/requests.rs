@@ -110,7 +110,7 @@ fn formats() -> Vec<Field> {
         ("json", schema(), "JSON of a schema."),
         ("regex", string(), "A text that matches an expression."),
         ("choice", texts.clone(), "One of these texts."),
-        ("grammar", string(), "A text of a Lark grammar."),
+        ("grammar", string(), "A text of a grammar: EBNF where it has `::=`, Lark otherwise."),
         ("json_object", boolean(), "A JSON object."),
     ];
     vec![
@@ -118,9 +118,14 @@ fn formats() -> Vec<Field> {
         ("guided_json", schema(), "JSON of a schema, as vLLM says it."),
         ("guided_regex", string(), "A text that matches an expression."),
         ("guided_choice", texts, "One of these texts."),
-        ("guided_grammar", string(), "A text of a Lark grammar."),
+        (
+            "guided_grammar",
+            string(),
+            "A text of a grammar: EBNF where it has `::=`, Lark otherwise.",
+        ),
         ("json_schema", schema(), "JSON of a schema, as SGLang says it."),
         ("regex", string(), "A text that matches an expression."),
+        ("ebnf", string(), "A text of an EBNF grammar, as SGLang says it."),
         ("structured_outputs", request(vec![], structured), "The same, as vLLM says it now."),
     ]
 }

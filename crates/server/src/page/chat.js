@@ -1,6 +1,7 @@
 // The conversation: what was said, the answer that comes, and a way to stop it.
 
 import { generate, write } from "/page/answer.js";
+import { onEnter } from "/page/keys.js";
 
 const byId = (id) => document.getElementById(id);
 
@@ -17,13 +18,7 @@ export class Chat {
       event.preventDefault();
       this.send();
     });
-    this.prompt.addEventListener("keydown", (event) => {
-      // An input method that composes a character uses Enter for itself.
-      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-        event.preventDefault();
-        this.send();
-      }
-    });
+    onEnter(this.prompt, () => this.send());
     byId("stop").addEventListener("click", () => this.stop());
     byId("fresh").addEventListener("click", () => this.fresh());
   }

@@ -23,12 +23,13 @@ const STYLE: &str = "text/css; charset=utf-8";
 const IMAGE: &str = "image/svg+xml";
 
 /// Name, type and text of the parts.
-const PARTS: [(&str, &str, &str); 9] = [
+const PARTS: [(&str, &str, &str); 10] = [
     ("style.css", STYLE, include_str!("style.css")),
     ("icon.svg", IMAGE, include_str!("icon.svg")),
     ("app.js", SCRIPT, include_str!("app.js")),
     ("answer.js", SCRIPT, include_str!("answer.js")),
     ("chat.js", SCRIPT, include_str!("chat.js")),
+    ("keys.js", SCRIPT, include_str!("keys.js")),
     ("lanes.js", SCRIPT, include_str!("lanes.js")),
     ("race.js", SCRIPT, include_str!("race.js")),
     ("server.js", SCRIPT, include_str!("server.js")),

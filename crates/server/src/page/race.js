@@ -2,6 +2,7 @@
 // same bytes.
 
 import { generate, write } from "/page/answer.js";
+import { onEnter } from "/page/keys.js";
 
 const byId = (id) => document.getElementById(id);
 
@@ -33,12 +34,7 @@ export class Race {
       event.preventDefault();
       this.start();
     });
-    byId("race-prompt").addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-        event.preventDefault();
-        this.start();
-      }
-    });
+    onEnter(byId("race-prompt"), () => this.start());
     byId("halt").addEventListener("click", () => this.stop());
     byId("replay").addEventListener("click", () => this.replay());
   }

@@ -109,6 +109,101 @@ fn schemas_stay_documents_of_their_own() {
     }
 }
 
+/// What an answer must be when the model may call `f`, which is strict, or `g`, which is not.
+fn strict(
+    format: &'static ToolFormat,
+    reasoning: Option<&'static server::chat::dialect::Reasoning>,
+    parallel: &Value,
+) -> Result<Option<Grammar>, server::error::BadRequest> {
+    let schema = json!({"type": "object", "properties": {"x": {"type": "integer"}},
+        "required": ["x"], "additionalProperties": false});
+    let f = json!({"name": "f", "strict": true, "parameters": schema});
+    let tools = [f, json!({"name": "g", "strict": false, "parameters": schema})];
+    let tools = tools.map(|f| json!({"type": "function", "function": f}));
+    let body = json!({"messages": [{"role": "user", "content": "?"}], "tools": tools,
+        "parallel_tool_calls": parallel});
+    let fields: ChatFields = serde_json::from_value(body).expect("parses");
+    let dialect = Dialect { tools: format, prompt: ToolPrompt::Template, reasoning };
+    Ok(fields.prepare(&dialect)?.grammar(None, "assistant\n"))
+}
+
+/// A call of each format, with and without its mark.
+fn call(format: &ToolFormat, name: &str, arguments: &str) -> String {
+    match format.name {
+        "hermes" => {
+            format!(
+                "<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {arguments}}}\n</tool_call>"
+            )
+        }
+        "mistral" => format!("[TOOL_CALLS][{{\"name\": \"{name}\", \"arguments\": {arguments}}}]"),
+        "mistral-args" => format!("[TOOL_CALLS]{name}[ARGS]{arguments}"),
+        other => panic!("{other} has no marks"),
+    }
+}
+
+#[test]
+fn strict_functions_keep_to_their_schemas_when_the_model_calls_by_itself() {
+    for format in TOOL_FORMATS.into_iter().filter(|format| format.name != "llama3") {
+        let call = |name, arguments| call(format, name, arguments);
+        let grammar = |parallel| {
+            let grammar = strict(format, None, &parallel).expect("a good request");
+            grammar.expect("strict calls are asked for")
+        };
+        let (f, g) = (call("f", "{\"x\": 1}"), call("g", "{\"x\": \"any\", \"y\": []}"));
+        let several = grammar(json!(null));
+        for text in [
+            String::new(),
+            "Only words, {\"x\": 1}, <tool_ and [TOOL.".into(),
+            f.clone(),
+            format!("Let me see.\n{f}"),
+            format!("{f} Done \u{e9}."),
+            format!("{g}\n{f}, {f}"),
+        ] {
+            assert!(accepts(&several, &text), "{}: {text}", format.name);
+        }
+        for text in [
+            call("f", "{\"x\": \"1\"}"),
+            call("f", "{}"),
+            call("h", "{\"x\": 1}"),
+            call("g", "5"),
+            format!("{f} and {}", call("f", "{\"y\": 1}")),
+            f[..f.len() - 2].to_owned(),
+            format!("Hm. {}", format.name).replace(format.name, &f[..12]),
+        ] {
+            assert!(!accepts(&several, &text), "{}: {text}", format.name);
+        }
+        let one = grammar(json!(false));
+        assert!(accepts(&one, &format!("So: {f} Done.")) && accepts(&one, "No call."));
+        assert!(!accepts(&one, &format!("{f}{f}")), "{}", format.name);
+    }
+}
+
+#[test]
+fn what_is_thought_about_calls_calls_nothing() {
+    let (hermes, think) = (&server::chat::dialect::HERMES, &server::chat::dialect::THINK);
+    let grammar = strict(hermes, Some(think), &json!(null)).expect("a good request");
+    let grammar = grammar.expect("strict calls are asked for");
+    let f = call(hermes, "f", "{\"x\": 1}");
+    for text in [
+        format!("<think>\nA <tool_call> would do.\n</think>\n\nI call.\n{f}"),
+        "<think></think>".into(),
+        "<thing> <think> <tool>".into(),
+        f.clone(),
+    ] {
+        assert!(accepts(&grammar, &text), "{text}");
+    }
+    for text in ["<think>\n", "<think>a</think><tool_call>no", "A <tool_call> would do."] {
+        assert!(!accepts(&grammar, text), "{text}");
+    }
+}
+
+#[test]
+fn formats_without_marks_refuse_strict_functions_by_name() {
+    let error = strict(&server::chat::dialect::LLAMA3, None, &json!(null)).expect_err("no mark");
+    assert_eq!(error.param, "tools[0].function.strict");
+    assert!(error.problem.contains("`llama3`") && error.problem.contains("tool_choice"), "{error}");
+}
+
 /// Whether `text` is one of the grammar's, over a vocabulary of single bytes.
 fn accepts(grammar: &Grammar, text: &str) -> bool {
     let bytes: Vec<[u8; 1]> = (0..=255).map(|byte| [byte]).collect();

@@ -279,7 +279,7 @@ fn tools_reach_the_template_as_they_are_unless_they_may_not_be_called() {
     let prepared = prepare(&body).expect("a good request");
     assert_eq!(json!(prepared.options.tools).to_string(), json!([strict]).to_string());
     assert_eq!(json!(prepared.options.extra), json!({"enable_thinking": false}));
-    assert!(matches!(prepared.constraint, Constraint::CallsOr(_)), "it may call");
+    assert!(matches!(prepared.constraint, Constraint::Strict(..)), "it may call");
     body["tool_choice"] = json!("none");
     assert!(prepare(&body).expect("a good request").options.tools.is_empty());
     body["tools"] = json!([]);

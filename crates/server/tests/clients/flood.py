@@ -16,7 +16,8 @@ from urllib.parse import urlparse
 
 BASE = os.environ["SLIPSTREAM_URL"]
 ADDRESS = (urlparse(BASE).hostname, urlparse(BASE).port)
-CROWD = 3000
+CROWD = 5000
+VANISHING = 2000
 # Where the end of a connection is lost on the way, the time for its head ends it, after a handshake that
 # may be repeated for a minute. Waiting stops here only if something hangs.
 LONGEST = 300
@@ -92,7 +93,7 @@ class Flood(unittest.TestCase):
         random.seed(1)
 
         def vanish():
-            for _ in range(25):
+            for _ in range(VANISHING // 8):
                 connection = send(completion(400, stream=random.random() < 0.5))
                 time.sleep(random.random() * 0.05)
                 connection.close()

@@ -2,7 +2,7 @@
 //! say anything.
 
 use crate::{engine, pair, request, same_with_drafts};
-use constrain::Grammar;
+use constrain::{Grammar, Prose, ProseEnd};
 use engine::{FinishReason, Limits, Request, Sampling, Stops};
 use server::Grammars;
 
@@ -16,6 +16,13 @@ fn forms() -> Vec<(Grammar, Judge)> {
         Grammar::Json("{\"type\": \"object\", \"additionalProperties\": false}".into()),
         Grammar::Text("}\n</tool_call>".into()),
     ]);
+    let mark = || "<tool_call>".to_owned();
+    let prose = |end| Grammar::Prose(Prose { mark: mark(), head: None, end });
+    let called = Grammar::Sequence(vec![
+        prose(ProseEnd::Mark),
+        Grammar::Text("\n{\"name\": \"f\"}\n</tool_call>".into()),
+    ]);
+    let prose = Grammar::Choice(vec![called, prose(ProseEnd::NoMark)]);
     let thought = Grammar::Sequence(vec![
         Grammar::Text("<think>".into()),
         Grammar::Regex("[a-z ]{0,20}".into()),
@@ -23,7 +30,17 @@ fn forms() -> Vec<(Grammar, Judge)> {
         Grammar::gap(),
         Grammar::choice(["yes", "no"]),
     ]);
+    let way = "root ::= city \": \" [1-9] [0-9]{0,2} unit\ncity ::= [A-Z] [a-z]{2,8}\n\
+               unit ::= \" km\" | \" miles\"";
+    let lists = "root ::= \"[\" (item (\", \" item){0,2})? \"]\"\nitem ::= [1-9] [0-9]? | root";
     vec![
+        (Grammar::Ebnf(way.into()), |text| {
+            let (city, way) = text.split_once(": ").expect("a colon");
+            city.len() >= 3 && (way.ends_with(" km") || way.ends_with(" miles"))
+        }),
+        (Grammar::Ebnf(lists.into()), |text| {
+            serde_json::from_str::<serde_json::Value>(text).is_ok_and(|value| value.is_array())
+        }),
         (Grammar::Regex("[A-Z][a-z]{2,5} [0-9]{3}".into()), |text| {
             let (word, number) = text.split_once(' ').expect("a space");
             number.len() == 3 && (3..=6).contains(&word.len())
@@ -36,6 +53,10 @@ fn forms() -> Vec<(Grammar, Judge)> {
             let inner = text.strip_prefix("<tool_call>\n").expect("an opening marker");
             let inner = inner.strip_suffix("\n</tool_call>").expect("a closing marker");
             serde_json::from_str::<serde_json::Value>(inner).is_ok()
+        }),
+        (prose, |text| {
+            let call = text.split_once("<tool_call>");
+            call.is_none_or(|(_, call)| call == "\n{\"name\": \"f\"}\n</tool_call>")
         }),
         (thought, |text| {
             let (thought, said) = text.rsplit_once("</think>").expect("a thought");
@@ -81,7 +102,8 @@ fn every_form_is_kept_to_and_its_neighbours_notice_nothing() {
         }
     }
     let whole = outputs.iter().filter(|output| output.reason == FinishReason::Stop).count();
-    // All but the two that may say anything and the four whose thoughts may go on.
-    assert!(whole >= 16, "{whole} of {} came to their end", outputs.len());
+    // All but the two that may say anything, the four that are prose, the four whose thoughts may go on and
+    // the four whose lists may nest.
+    assert!(whole >= 20, "{whole} of {} came to their end", outputs.len());
     assert!(engine.counters().times.masks > std::time::Duration::ZERO, "masks are counted");
 }

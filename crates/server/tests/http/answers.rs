@@ -94,18 +94,20 @@ fn usage_is_told_when_asked_for_and_only_then() {
 #[test]
 fn each_choice_is_the_request_alone_with_its_seed() {
     let site = Site::tiny(Setup::default());
-    let three = site.ask("/v1/chat/completions", &chat(&json!({"n": 3, "temperature": 1.2})));
-    let mut tokens = 0;
+    let ask = json!({"n": 3, "temperature": 1.2, "stop": ["e", "a"], "max_tokens": 60});
+    let three = site.ask("/v1/chat/completions", &chat(&ask));
+    let mut lengths = Vec::new();
     for (index, choice) in three["choices"].as_array().expect("choices").iter().enumerate() {
         assert_eq!(choice["index"], index);
-        let alone = json!({"seed": 5 + index, "temperature": 1.2});
+        let alone = merged(ask.clone(), &json!({"seed": 5 + index, "n": 1}));
         let alone = site.ask("/v1/chat/completions", &chat(&alone));
         assert_eq!(alone["choices"][0]["message"], choice["message"]);
-        tokens += alone["usage"]["completion_tokens"].as_u64().expect("a count");
+        lengths.push(alone["usage"]["completion_tokens"].as_u64().expect("a count"));
         assert_eq!(alone["usage"]["prompt_tokens"], three["usage"]["prompt_tokens"]);
     }
-    assert_eq!(three["usage"]["completion_tokens"], tokens);
-    let events = site.stream("/v1/chat/completions", &chat(&json!({"n": 3, "temperature": 1.2})));
+    assert_eq!(three["usage"]["completion_tokens"], lengths.iter().sum::<u64>());
+    assert!(lengths[0] != lengths[1] && lengths[1] != lengths[2], "they end apart: {lengths:?}");
+    let events = site.stream("/v1/chat/completions", &chat(&ask));
     for index in 0..3 {
         let ends = events.iter().flat_map(|event| event["choices"].as_array().expect("choices"));
         let ends = ends.filter(|c| c["index"] == index && !c["finish_reason"].is_null()).count();
@@ -386,17 +388,30 @@ fn what_came_before_changes_no_answer() {
 
 #[test]
 fn what_is_advertised_fits_and_more_is_refused_at_once() {
-    let site = Site::tiny(Setup { kv_tokens: Some(160), ..Setup::default() });
+    // Forty pages, of a model that could go further.
+    let site = Site::long(Setup { kv_tokens: Some(640), context: 2048, ..Setup::default() });
     let context = site.get("/v1/models").json()["data"][0]["max_model_len"].clone();
-    assert_eq!(context, 161, "the advertised length is what memory holds");
-    let ask = |tokens: usize| {
-        site.post("/v1/completions", &json!({"prompt": vec![10; tokens], "max_tokens": 4}))
+    assert_eq!(context, 641, "the advertised length is what memory holds");
+    let ask = |first: usize, tokens: usize| {
+        let prompt: Vec<usize> = (0..tokens).map(|at| (first + at) % 300 + 10).collect();
+        let more = json!({"max_width": 8, "report": true});
+        site.post(
+            "/v1/completions",
+            &json!({"prompt": prompt, "max_tokens": 8, "speculation": more}),
+        )
     };
-    assert_eq!(ask(225).refusal().2, "context_length_exceeded");
-    assert_eq!(ask(3).status, 200);
-    for _ in 0..20 {
-        assert_eq!(ask(96).status, 200);
+    assert_eq!(ask(0, 900).refusal().2, "context_length_exceeded");
+    assert_eq!(site.load(), (0, 0), "it waits nowhere");
+    assert_eq!(ask(0, 10).status, 200);
+    // Six tenths of what is advertised, and each time another beginning: none shares a page.
+    for round in 0..20 {
+        let answer = ask(round, 641 * 6 / 10);
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        let answer = answer.json();
+        assert!(answer["speculation"]["steps"].as_u64().is_some_and(|steps| steps > 0));
+        assert_eq!(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
     }
+    assert!(site.metric("slipstream_spec_decode_num_draft_tokens_total") > 0.0);
 }
 
 #[test]

@@ -147,7 +147,7 @@ fn vanishing_clients_in_crowds_leave_nothing_behind() {
     let threads: Vec<_> = (0..8)
         .map(|thread: usize| {
             std::thread::spawn(move || {
-                for round in 0..50 {
+                for round in 0..250 {
                     let body =
                         if (thread + round).is_multiple_of(2) { long(500) } else { streamed(500) };
                     let mut stream = client::connect(address);

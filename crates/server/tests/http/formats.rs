@@ -46,6 +46,7 @@ fn fields() -> Vec<Field> {
     let is_b: fn(&str) -> bool = |text| ["left", "right"].contains(&text);
     let is_x: fn(&str) -> bool = |text| text == "xxyy";
     let named = json!({"name": "one", "description": "?", "strict": true, "schema": schema()});
+    let ebnf = "root ::= x{2} y\nx ::= [x]\ny ::= \"y\" \"y\" # two of them\n";
     let lark = "start: X Y\nX: \"xx\"\nY: \"yy\"\n";
     vec![
         ("response_format", json!({"type": "json_schema", "json_schema": named}), is_a),
@@ -65,6 +66,9 @@ fn fields() -> Vec<Field> {
         ("structured_outputs", json!({"regex": "x{2}y{2}"}), is_x),
         ("guided_grammar", json!(lark), is_x),
         ("structured_outputs", json!({"grammar": lark}), is_x),
+        ("guided_grammar", json!(ebnf), is_x),
+        ("structured_outputs", json!({"grammar": ebnf}), is_x),
+        ("ebnf", json!(ebnf), is_x),
     ]
 }
 
@@ -152,6 +156,9 @@ fn every_bad_format_is_refused_by_its_name() {
         ("guided_regex", json!(["a"]), "guided_regex"),
         ("guided_choice", json!([1]), "guided_choice[0]"),
         ("guided_grammar", json!("start: nothing"), "guided_grammar"),
+        ("guided_grammar", json!("root ::= nothing"), "guided_grammar"),
+        ("ebnf", json!("start: nothing"), "ebnf"),
+        ("ebnf", json!(5), "ebnf"),
         ("structured_outputs", json!("json"), "structured_outputs"),
         ("structured_outputs", json!({"regex": "(?<=a)b"}), "structured_outputs.regex"),
         (

@@ -209,6 +209,37 @@ fn a_named_function_is_called_and_the_answer_stops() {
 }
 
 #[test]
+fn a_strict_call_that_the_model_begins_keeps_to_its_schema() {
+    let schema = json!({"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}},
+        "required": ["city"], "additionalProperties": false});
+    let tool = |strict: bool| {
+        let function = json!({"name": "weather", "strict": strict, "parameters": schema});
+        json!({"tools": [{"type": "function", "function": function}]})
+    };
+    let says = "Let me see.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": 5}}\n\
+                </tool_call>";
+    let mut first = None;
+    for block in [1, 2, 8] {
+        let (whole, events, _) = chat(says, block, &tool(true));
+        let (content, _, calls, reason) = reply(&events);
+        assert!(
+            content.starts_with("Let me see.\n"),
+            "what comes before is the model's: {content}"
+        );
+        assert_eq!((calls.len(), reason.as_str(), &*calls[0].1), (1, "tool_calls", "weather"));
+        let arguments: Value = serde_json::from_str(&calls[0].2).expect("JSON");
+        assert!(["Rome", "Oslo"].map(Value::from).contains(&arguments["city"]), "{arguments}");
+        let message = &whole["choices"][0]["message"];
+        assert_eq!(message["tool_calls"][0]["function"]["arguments"], *calls[0].2);
+        let answer = (content, calls[0].2.clone());
+        assert_eq!(first.get_or_insert_with(|| answer.clone()), &answer, "in blocks of {block}");
+    }
+    // Functions that are not strict are called as the model likes.
+    let (_, events, _) = chat(says, 4, &tool(false));
+    assert_eq!(reply(&events).2[0].2, "{\"city\": 5}");
+}
+
+#[test]
 fn without_tools_a_call_is_content() {
     let (whole, events, _) = chat(TWO_CALLS, 4, &json!({"tool_choice": "none"}));
     let (content, _, calls, reason) = reply(&events);

@@ -33,7 +33,7 @@ pub(crate) struct Site {
 pub(crate) struct Setup {
     pub(crate) running: usize,
     pub(crate) waiting: usize,
-    /// Most tokens of a sequence, of scripted targets.
+    /// Most tokens of a sequence, of scripted targets and of [`Site::long`].
     pub(crate) context: usize,
     /// How a scripted target holds conversations, if not as the tiny pair does.
     pub(crate) template: Option<Arc<ChatTemplate>>,
@@ -60,6 +60,25 @@ pub(crate) fn pair() -> Pair {
         .expect("the committed models load")
 }
 
+/// The same pair, made for sequences of up to `context` tokens.
+fn stretched(context: usize) -> Pair {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [target, draft] = ["qwen3", "dflash"].map(|name| {
+        let own = folder.path().join(name);
+        std::fs::create_dir(&own).expect("a folder of its own");
+        for file in fixture(name).read_dir().expect("the committed models") {
+            let file = file.expect("a file");
+            std::fs::copy(file.path(), own.join(file.file_name())).expect("a copy");
+        }
+        let config = std::fs::read_to_string(own.join("config.json")).expect("a configuration");
+        let mut config: Value = serde_json::from_str(&config).expect("JSON");
+        config["max_position_embeddings"] = context.into();
+        std::fs::write(own.join("config.json"), config.to_string()).expect("written");
+        own
+    });
+    Pair::load(&Cpu::new(2), &target, Some(&draft), &PairOptions::default()).expect("they load")
+}
+
 /// Its tokenizer.
 pub(crate) fn tokenizer() -> Tokenizer {
     Tokenizer::from_folder(&fixture("qwen3")).expect("the committed models load")
@@ -83,7 +102,15 @@ pub(crate) fn spell(text: &str) -> Vec<u32> {
 impl Site {
     /// Over the tiny pair.
     pub(crate) fn tiny(setup: Setup) -> Site {
-        let pair = pair();
+        Site::over(pair(), setup)
+    }
+
+    /// Over the tiny pair, made for sequences of up to `setup.context` tokens.
+    pub(crate) fn long(setup: Setup) -> Site {
+        Site::over(stretched(setup.context), setup)
+    }
+
+    fn over(pair: Pair, setup: Setup) -> Site {
         let model = Model::of(&pair);
         let options = EngineOptions {
             max_running: setup.running,

@@ -1,30 +1,38 @@
 //! `slipstream serve`: the pair behind an OpenAI-compatible server, until a signal ends it.
 
 mod args;
+mod memory;
+mod spans;
 
 pub(crate) use args::ServeArgs;
 
 use crate::failure::Failure;
 use crate::session;
 use args::{EngineArgs, LimitArgs, ListenArgs, Log};
-use engine::{Engine, EngineOptions, WidthPolicy};
+use engine::{Engine, EngineOptions, KvNeed, Pair, WidthPolicy};
 use server::{ApiKey, Config, Limits, Model, Server};
+use spans::Spans;
 use std::fs;
 use std::io::{self, Write, stdout};
 use std::path::Path;
 
 pub(crate) fn run(args: ServeArgs) -> Result<(), Failure> {
-    let config = config(&args)?;
+    let mut config = config(&args)?;
+    let spans = Spans::start(args.listen.otlp_endpoint.as_deref())?;
+    config.recorder = spans.recorder();
     log(args.listen.log);
     let pair = session::load(&args.model)?;
     let model = Model::of(&pair);
-    let engine = Engine::new(pair, options(&args.engine, args.model.width));
+    let options = options(&args.engine, args.model.width, &pair);
+    let engine = Engine::new(pair, options);
     let server = Server::start(engine, model, config).map_err(Failure::input)?;
     server.heed_signals()?;
     // One line, for whoever started this and waits for it.
     writeln!(stdout(), "listening on http://{}", server.address())?;
     stdout().flush()?;
-    Ok(server.wait()?)
+    let ended = server.wait();
+    spans.end();
+    Ok(ended?)
 }
 
 fn config(args: &ServeArgs) -> Result<Config, Failure> {
@@ -54,6 +62,7 @@ fn config(args: &ServeArgs) -> Result<Config, Failure> {
             drain_time: drain_timeout,
             ..Limits::default()
         },
+        recorder: None,
     })
 }
 
@@ -74,13 +83,40 @@ fn keys_of(path: &Path) -> Result<Vec<ApiKey>, Failure> {
     Ok(keys)
 }
 
-fn options(args: &EngineArgs, width: Option<usize>) -> EngineOptions {
+fn options(args: &EngineArgs, width: Option<usize>, pair: &Pair) -> EngineOptions {
     let EngineArgs { max_running, max_waiting, kv_tokens } = *args;
+    let kv_tokens = kv_tokens.unwrap_or_else(|| affordable(pair, max_running));
+    let kv_tokens = Some(kv_tokens);
     let options = EngineOptions { max_running, max_waiting, kv_tokens, ..EngineOptions::default() };
     match width {
         Some(width) => EngineOptions { width, widths: WidthPolicy::Fixed, ..options },
         None => options,
     }
+}
+
+/// The KV memory that a server takes by itself, in tokens; the log says how it came to it.
+fn affordable(pair: &Pair, running: usize) -> usize {
+    let (context, token_bytes) = (pair.context(), pair.kv_token_bytes());
+    let need = KvNeed { context, running, token_bytes, available: memory::available() };
+    let kv_tokens = need.tokens();
+    let mib = |bytes: usize| bytes >> 20;
+    tracing::info!(
+        kv_tokens,
+        kv_mib = mib(kv_tokens.saturating_mul(token_bytes)),
+        available_mib = need.available.map(mib),
+        max_running = running,
+        context,
+        "KV memory: a context for each running request, within a quarter of the available memory; \
+         --kv-tokens sets another"
+    );
+    if kv_tokens < context {
+        tracing::warn!(
+            kv_tokens,
+            context,
+            "there is not memory enough for one whole context: sequences are shorter"
+        );
+    }
+    kv_tokens
 }
 
 /// Sends what the server notes to standard error.

@@ -35,7 +35,14 @@ fn fetched(name: &str) -> PathBuf {
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slipstream"));
     command.args(arguments).stdin(Stdio::null());
-    for variable in ["NO_COLOR", "CLICOLOR_FORCE", "HF_ENDPOINT", "HF_TOKEN", "HF_HUB_OFFLINE"] {
+    for variable in [
+        "NO_COLOR",
+        "CLICOLOR_FORCE",
+        "HF_ENDPOINT",
+        "HF_TOKEN",
+        "HF_HUB_OFFLINE",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+    ] {
         command.env_remove(variable);
     }
     command

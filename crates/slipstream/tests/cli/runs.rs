@@ -48,6 +48,7 @@ fn output_is_what_the_options_say() {
         "maxItems": 2}"#,
     );
     let lark = file("sum.lark", "start: \"1+1=\" /[0-9]/\n");
+    let ebnf = file("sum.gbnf", "root ::= \"2+2=\" [0-9]\n");
     let wrong = file("wrong.json", r#"{"not": {}}"#);
     let generate = |more: &[&str]| {
         let usual = ["generate", "--chat", "Answer.", "--json"];
@@ -60,6 +61,7 @@ fn output_is_what_the_options_say() {
         ),
         (&["--regex", "[a-c]{2}-[0-9]"], |text| text.len() == 4 && text.contains('-')),
         (&["--grammar", &lark], |text| text.starts_with("1+1=") && text.len() == 5),
+        (&["--grammar", &ebnf], |text| text.starts_with("2+2=") && text.len() == 5),
         (&["--json-schema", &schema], |text| text.matches('1').count() == 2),
     ] {
         let line = generate(more);

@@ -1,6 +1,6 @@
 //! `serve` as operators run it: its one line, its signals, and what it refuses to start with.
 
-use crate::{command, run};
+use crate::{Run, command, run};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -74,6 +74,13 @@ fn what_it_cannot_serve_with_is_named() {
     run(&["serve", "--api-key-file", &empty]).refused(&["holds no key"]);
     std::fs::write(&empty, "# mine\n\ntwo words\n").expect("it is ours");
     run(&["serve", "--api-key-file", &empty]).refused(&["line 3", "visible ASCII"]);
+
+    let collector = ["serve", "--plain", "--otlp-endpoint", "http://127.0.0.1:9"];
+    run(&collector).refused(&["--otlp-endpoint http://127.0.0.1:9", "--features otel"]);
+    let mut named = command(&["serve", "--plain"]);
+    named.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9");
+    let named: Run = named.output().expect("the program starts").into();
+    named.refused(&["OTEL_EXPORTER_OTLP_ENDPOINT http://127.0.0.1:9", "--features otel"]);
 
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = taken.local_addr().expect("an address").port().to_string();

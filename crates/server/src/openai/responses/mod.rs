@@ -34,7 +34,7 @@ pub(crate) async fn respond(
 ) -> Result<HttpResponse, ApiError> {
     app.accepting()?;
     let Job { requests, delivery, answer } = app.aside(move |app| Job::read(app, &body)).await?;
-    caller.answered_as(&answer.chat.head.id);
+    caller.answered_as(&answer.chat.head.id, &answer.chat.head.model);
     let generation = Generation::start(&app, requests, caller)
         .map_err(|error| refusal(error, "input", "max_output_tokens"))?;
     match delivery {

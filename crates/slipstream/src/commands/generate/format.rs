@@ -26,7 +26,7 @@ fn grammar(args: &FormatArgs) -> Result<Option<(&'static str, Grammar)>, Failure
         }
         FormatArgs { regex: Some(regex), .. } => Some(("--regex", Grammar::Regex(regex.clone()))),
         FormatArgs { grammar: Some(path), .. } => {
-            Some(("--grammar", Grammar::Lark(text("--grammar", path)?)))
+            Some(("--grammar", Grammar::written(text("--grammar", path)?)))
         }
         FormatArgs { choice, .. } if !choice.is_empty() => {
             Some(("--choice", Grammar::choice(choice.iter().cloned())))

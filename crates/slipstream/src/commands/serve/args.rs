@@ -46,6 +46,10 @@ pub(super) struct ListenArgs {
     /// What standard error gets of each request
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(super) log: Log,
+    /// A collector that gets a span of OpenTelemetry for each request (http://127.0.0.1:4318);
+    /// OTEL_EXPORTER_OTLP_ENDPOINT otherwise. For programs built with the feature `otel`
+    #[arg(long, value_name = "URL")]
+    pub(super) otlp_endpoint: Option<String>,
 }
 
 /// What the log is written as.
@@ -69,7 +73,8 @@ pub(super) struct EngineArgs {
     /// Requests that wait at most; further ones are refused with status 429
     #[arg(long, value_name = "N", default_value_t = 512)]
     pub(super) max_waiting: usize,
-    /// KV memory, in tokens over all requests; one full context, within 4 GiB, otherwise
+    /// KV memory, in tokens over all requests; otherwise a full context for each of the running
+    /// requests, within a quarter of the available memory
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(super) kv_tokens: Option<usize>,
 }
