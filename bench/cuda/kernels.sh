@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The kernels on a CUDA card: their tests, their memory and race checks, and what a synthetic drafting
-# cycle takes. Needs CUDA 13 and what bench/cuda/build.sh built; takes about four minutes.
+# cycle takes. Needs CUDA 13 and what bench/cuda/build.sh built; takes about two minutes.
 #
 #   bench/cuda/kernels.sh LOGS BINARIES
 #
@@ -18,7 +18,7 @@ for model in qwen3-8b smollm2-135m; do
     check "cycle-$model" 60 "$binaries/cuda_cycle" "$model"
 done
 # What the checkers slow down a hundredfold is left out.
-short=(choose::choices_are_the_cpu_s gemm::a_row_of_nan_stays_alone small::)
+short=(choose:: gemm::a_row_of_nan_stays_alone small:: rope:: attention::attention_matches)
 for tool in memcheck racecheck; do
     sanitized "$tool" 120 "$binaries/kernels" --test-threads 1 "${short[@]}"
 done
