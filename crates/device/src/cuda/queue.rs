@@ -106,7 +106,7 @@ impl Queue {
         let mut words = Words::default();
         P::words(given, &mut words);
         let mut pointers = words.pointers();
-        // The value of every attribute that is not given is zero.
+        // Given with kernels that start early alone.
         let mut early = sys::CUlaunchAttribute {
             id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
             pad: [0; 4],
