@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds what bench/cuda/contract.sh runs on a machine with a card and without Rust.
+# Builds what bench/cuda/contract.sh and bench/cuda/kernels.sh run on a machine with a card and without
+# Rust.
 #
 #   bench/cuda/build.sh BINARIES
 set -euo pipefail
@@ -9,16 +10,23 @@ mkdir -p "$1"
 binaries=$(cd "$1" && pwd)
 cd "$(dirname "$0")/../.."
 
-# built KIND NAME: builds one target and copies it, stripped.
-built() {
-    local kind=$1 name=$2 path
-    path=$(cargo test --release --locked -p slipstream-device --features cuda "--$kind" "$name" \
-        --no-run 2>&1 | tee /dev/stderr | sed -n 's/.*Executable.*(\(.*\))$/\1/p')
-    strip -o "$binaries/$name" "$path"
+# test_of CRATE NAME AS: builds a test and copies it, stripped.
+test_of() {
+    local path
+    path=$(cargo test --release --locked -p "$1" --features cuda --test "$2" --no-run 2>&1 |
+        tee /dev/stderr | sed -n 's/.*Executable.*(\(.*\))$/\1/p')
+    strip -o "$binaries/$3" "$path"
 }
 
-built test cuda
-built test cuda_lost
-cargo build --release --locked -p slipstream-device --features cuda --example fences_cuda
-strip -o "$binaries/fences_cuda" "${CARGO_TARGET_DIR:-target}/release/examples/fences_cuda"
+# example_of CRATE NAME: the same of an example.
+example_of() {
+    cargo build --release --locked -p "$1" --features cuda --example "$2"
+    strip -o "$binaries/$2" "${CARGO_TARGET_DIR:-target}/release/examples/$2"
+}
+
+test_of slipstream-device cuda cuda
+test_of slipstream-device cuda_lost cuda_lost
+example_of slipstream-device fences_cuda
+test_of slipstream-kernels cuda kernels
+example_of slipstream-kernels cuda_cycle
 ls -l "$binaries"

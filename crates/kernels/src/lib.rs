@@ -3,12 +3,17 @@
 //!
 //! Activations are `f32`, row-major. **Batch invariance**: the result for a row depends on that
 //! row's inputs only: not on how many rows, requests or threads the launch has.
+//!
+//! With the feature `cuda` most operations have a `kernel.cu` and a `cuda.rs` beside that: the same
+//! operation on a CUDA card.
 
 pub mod accept;
 pub mod activation;
 pub mod attention;
 pub mod ceiling;
 pub mod choose;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod embed;
 pub mod format;
 pub mod gemm;

@@ -21,13 +21,26 @@ pub struct Kernel<P> {
     device: DeviceId,
     name: &'static str,
     function: Handle<sys::CUfunction>,
+    shared: u32,
+    start: Start,
     parameters: PhantomData<fn(P)>,
+}
+
+/// When a kernel may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// When everything enqueued before it has ended.
+    Behind,
+    /// When the kernel enqueued before it lets it, or has ended.
+    Early,
 }
 
 impl<P> Clone for Kernel<P> {
     fn clone(&self) -> Self {
-        let function = Handle(self.function.0);
-        Kernel { device: self.device.clone(), name: self.name, function, parameters: PhantomData }
+        let Kernel { device, name, function, shared, start, .. } = self;
+        let (device, function) = (device.clone(), Handle(function.0));
+        let (name, shared, start) = (*name, *shared, *start);
+        Kernel { device, name, function, shared, start, parameters: PhantomData }
     }
 }
 
@@ -74,7 +87,50 @@ impl Module {
             )));
         }
         let device = self.device.inner.id.clone();
-        Ok(Kernel { device, name, function: Handle(function), parameters: PhantomData })
+        let (function, parameters) = (Handle(function), PhantomData);
+        Ok(Kernel { device, name, function, shared: 0, start: Start::Behind, parameters })
+    }
+
+    /// [`Module::kernel`] for a function that uses `shared` bytes of shared memory which its launch
+    /// has to ask for, and that may **start early** where the card can: while what was enqueued
+    /// before it still runs.
+    ///
+    /// # Errors
+    /// As [`Module::kernel`], and when a block of threads of this card has not so much memory.
+    ///
+    /// # Safety
+    /// As [`Module::kernel`], with so many bytes of shared memory. Every thread of the function calls
+    /// `griddepcontrol.wait`, where the target has it, before it writes anything and before it reads
+    /// what kernels write.
+    pub unsafe fn early_kernel<P: Parameters>(
+        &self,
+        name: &'static str,
+        shared: u32,
+    ) -> Result<Kernel<P>, CudaError> {
+        // SAFETY: the caller's promise.
+        let mut kernel = unsafe { self.kernel(name) }?;
+        use sys::CUfunction_attribute::{
+            CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as MOST,
+            CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT as CARVEOUT,
+        };
+        let bytes = shared.min(i32::MAX as u32) as i32;
+        // A multiprocessor runs kernels side by side only under one split of its memory: all that start
+        // early ask for the same one, which has the most shared memory.
+        for (attribute, value) in [(MOST, bytes), (CARVEOUT, 100)] {
+            // SAFETY: the function was just found.
+            unsafe {
+                result::function::set_function_attribute(kernel.function.0, attribute, value)
+            }
+            .map_err(|error| CudaError::Kernel {
+                name,
+                problem: format!("{shared} bytes of shared memory: {}", super::driver::said(error)),
+            })?;
+        }
+        kernel.shared = shared;
+        if self.device.inner.context.capability.0 >= 9 {
+            kernel.start = Start::Early;
+        }
+        Ok(kernel)
     }
 }
 
@@ -89,6 +145,15 @@ impl<P> Kernel<P> {
 
     pub(super) fn function(&self) -> sys::CUfunction {
         self.function.0
+    }
+
+    /// Bytes of shared memory that a launch asks for.
+    pub(super) fn shared(&self) -> u32 {
+        self.shared
+    }
+
+    pub(super) fn start(&self) -> Start {
+        self.start
     }
 }
 
@@ -148,7 +213,7 @@ pub trait Parameters: 'static {
 }
 
 /// Most words of a kernel.
-const MOST: usize = 24;
+const MOST: usize = 32;
 
 /// The words of one launch.
 #[derive(Default)]
@@ -241,4 +306,10 @@ tuples! {
     A B C D E F G H I J;
     A B C D E F G H I J K;
     A B C D E F G H I J K L;
+    A B C D E F G H I J K L M;
+    A B C D E F G H I J K L M N;
+    A B C D E F G H I J K L M N O;
+    A B C D E F G H I J K L M N O Q;
+    A B C D E F G H I J K L M N O Q R;
+    A B C D E F G H I J K L M N O Q R S;
 }

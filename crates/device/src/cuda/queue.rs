@@ -2,9 +2,10 @@
 
 use super::driver::{Stream, said};
 use super::memory::{CudaSlice, CudaSliceMut};
-use super::module::{Kernel, Number, Parameters, Words};
+use super::module::{Kernel, Number, Parameters, Start, Words};
 use crate::device::{DeviceId, Element, same_device};
-use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::result::DriverError;
+use cudarc::driver::sys;
 use std::sync::{Mutex, PoisonError};
 
 /// A lane's stream, for as long as a job of the lane runs. What a job enqueues runs later, in
@@ -105,16 +106,35 @@ impl Queue {
         let mut words = Words::default();
         P::words(given, &mut words);
         let mut pointers = words.pointers();
-        let Grid { blocks, threads } = grid;
+        // Given with kernels that start early alone.
+        let mut early = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { pad: [0; 64] },
+        };
+        early.value.programmaticStreamSerializationAllowed = 1;
         self.enqueue(kernel.name(), |stream| {
+            let config = sys::CUlaunchConfig {
+                gridDimX: grid.blocks,
+                gridDimY: 1,
+                gridDimZ: 1,
+                blockDimX: grid.threads,
+                blockDimY: 1,
+                blockDimZ: 1,
+                sharedMemBytes: kernel.shared(),
+                hStream: stream.0.0,
+                attrs: &raw mut early,
+                numAttrs: u32::from(kernel.start() == Start::Early),
+            };
+            let (function, words) = (kernel.function(), pointers.as_mut_ptr());
             // SAFETY: whoever made the kernel promised that its parameters are `P` and that it
-            // stays within the slices it is given, which are of this job (see `copy`). The words
-            // live through the call, and the kernel's module as long as its device.
+            // stays within the slices it is given, which are of this job (see `copy`), and, where
+            // it starts early, that it waits for what was enqueued before. The words and the
+            // attribute live through the call, and the kernel's module as long as its device.
             unsafe {
-                let (blocks, threads) = ((blocks, 1, 1), (threads, 1, 1));
-                let function = kernel.function();
-                result::launch_kernel(function, blocks, threads, 0, stream.0.0, &mut pointers)
+                sys::cuLaunchKernelEx(&raw const config, function, words, std::ptr::null_mut())
             }
+            .result()
         });
     }
 }

@@ -1,5 +1,7 @@
 //! Acceptance: the longest prefix of drafts that equals the target's own choices.
 
+#[cfg(feature = "cuda")]
+pub mod cuda;
 #[cfg(test)]
 mod test;
 

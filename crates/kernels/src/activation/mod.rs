@@ -1,6 +1,8 @@
 //! SwiGLU (Shazeer 2020): `out = silu(gate) · up`.
 
 mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 #[cfg(test)]
 mod test;
 

@@ -5,6 +5,8 @@
 //! result depends on its own query and its own keys.
 
 mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 #[cfg(test)]
 mod test;
 mod tile;

@@ -12,6 +12,8 @@
 //! neighbouring tokens, 16 neighbours a word.
 
 mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod filter;
 mod noise;
 mod shape;

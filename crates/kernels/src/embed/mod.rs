@@ -1,5 +1,8 @@
 //! Embedding lookup.
 
+#[cfg(feature = "cuda")]
+pub mod cuda;
+
 use crate::gemm::Weight;
 use device::Cpu;
 

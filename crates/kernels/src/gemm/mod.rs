@@ -17,6 +17,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod input;
 mod panel;
 mod portable;

@@ -3,6 +3,8 @@
 //! The squares of a row go to 64 partial sums (element `i` to sum `i mod 64`), added pairwise.
 
 mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 #[cfg(test)]
 mod test;
 

@@ -1,6 +1,8 @@
 //! Rotary position embedding (Su et al. 2021), half-split pairs `(i, i + d/2)` as in Hugging Face.
 
 mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 #[cfg(test)]
 mod test;
 

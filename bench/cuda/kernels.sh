@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# The kernels on a CUDA card: their tests, their memory and race checks, and what a synthetic drafting
+# cycle takes. Needs CUDA 13 and what bench/cuda/build.sh built; takes about two minutes.
+#
+#   bench/cuda/kernels.sh LOGS BINARIES
+#
+# Exit code: 0 all passed, 1 something failed, 2 wrong arguments.
+set -uo pipefail
+
+[ $# -eq 2 ] || { echo 'usage: bench/cuda/kernels.sh LOGS BINARIES' >&2; exit 2; }
+logs=$1 binaries=$2
+mkdir -p "$logs"
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/card.sh"
+
+check kernels 150 "$binaries/kernels" --test-threads 1 --nocapture
+for model in qwen3-8b smollm2-135m; do
+    check "cycle-$model" 60 "$binaries/cuda_cycle" "$model"
+done
+# What the checkers slow down a hundredfold is left out.
+short=(choose:: gemm::a_row_of_nan_stays_alone small:: rope:: attention::attention_matches)
+for tool in memcheck racecheck; do
+    sanitized "$tool" 120 "$binaries/kernels" --test-threads 1 "${short[@]}"
+done
+
+cat "$logs"/cycle-*.log
+grep -h 'test result' "$logs/kernels.log"
+finish memcheck racecheck

@@ -1,0 +1,408 @@
+//! The programs that are captured as graphs: passes, and their parts one by one.
+
+use crate::buffers::{PAGE, Seen, WIDTH, Work};
+use crate::model::Model;
+use crate::weights::{Arena, Layer, Weight};
+use device::cuda::{Cuda, CudaError};
+use kernels::accept::cuda::{Acceptance, Published};
+use kernels::activation::cuda::Activations;
+use kernels::attention::Sight;
+use kernels::attention::cuda::{Attended, Attention, SPLIT, Tail};
+use kernels::choose::cuda::{Choices, Draws, Room};
+use kernels::cuda::Pieces;
+use kernels::embed::cuda::Embedding;
+use kernels::gemm::cuda::Products;
+use kernels::norm::cuda::Norms;
+use kernels::rope::cuda::{Placed, Rotations, Stored};
+use std::sync::Arc;
+
+const EPS: f32 = 1e-6;
+
+/// Every kernel of a pass.
+#[derive(Clone)]
+pub(crate) struct Kernels {
+    products: Products,
+    norms: Norms,
+    activations: Activations,
+    embedding: Embedding,
+    rotations: Rotations,
+    attention: Attention,
+    choices: Choices,
+    acceptance: Acceptance,
+}
+
+impl Kernels {
+    pub(crate) fn load(cuda: &Cuda) -> Result<Kernels, CudaError> {
+        Ok(Kernels {
+            products: Products::load(cuda)?,
+            norms: Norms::load(cuda)?,
+            activations: Activations::load(cuda)?,
+            embedding: Embedding::load(cuda)?,
+            rotations: Rotations::load(cuda)?,
+            attention: Attention::load(cuda)?,
+            choices: Choices::load(cuda)?,
+            acceptance: Acceptance::load(cuda)?,
+        })
+    }
+}
+
+/// What a program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Cycle,
+    Plain,
+    Draft,
+    Verify,
+    Qkv,
+    O,
+    GateUp,
+    Down,
+    Head,
+    Norm,
+    Store,
+    Attend,
+    Swiglu,
+    Choose,
+}
+
+/// What is captured.
+pub(crate) struct Program {
+    what: What,
+    rows: usize,
+    kernels: Kernels,
+    plan: Arc<Plan>,
+    context: usize,
+}
+
+/// Where weights lie.
+struct Plan {
+    model: Model,
+    target: Vec<Layer>,
+    drafter: Vec<Layer>,
+    fc: Weight,
+    head: Weight,
+    table: std::ops::Range<usize>,
+}
+
+/// Which product a row of the pass multiplies.
+#[derive(Clone, Copy)]
+enum Input {
+    Hidden,
+    Features,
+    Attended,
+    Gated,
+}
+
+impl Program {
+    /// All that are timed.
+    pub(crate) fn all(kernels: &Kernels, arena: &Arena, context: usize) -> Vec<Program> {
+        let plan = Arc::new(Plan {
+            model: arena.model,
+            target: arena.target.clone(),
+            drafter: arena.drafter.clone(),
+            fc: arena.fc.clone(),
+            head: arena.head.clone(),
+            table: arena.table.clone(),
+        });
+        let of = |what, rows| Program {
+            what,
+            rows,
+            kernels: kernels.clone(),
+            plan: plan.clone(),
+            context,
+        };
+        let mut programs = vec![
+            of(What::Cycle, WIDTH),
+            of(What::Plain, 1),
+            of(What::Draft, WIDTH),
+            of(What::Verify, WIDTH),
+        ];
+        let products = [What::Qkv, What::O, What::GateUp, What::Down, What::Head];
+        let others = [What::Norm, What::Store, What::Attend, What::Swiglu, What::Choose];
+        for what in products.into_iter().chain(others) {
+            programs.extend([of(what, 1), of(what, WIDTH)]);
+        }
+        programs
+    }
+
+    pub(crate) fn name(&self) -> String {
+        let rows = self.rows;
+        match self.what {
+            What::Cycle => format!("cycle, width {rows}"),
+            What::Plain => "plain, 1 row".to_owned(),
+            other => format!("{other:?}, {rows} rows").to_lowercase(),
+        }
+    }
+
+    /// Gigabytes of weights and KV that the program reads.
+    pub(crate) fn gigabytes(&self) -> f64 {
+        let plan = &self.plan;
+        let layer = |l: &Layer| l.qkv.bytes() + l.o.bytes() + l.gate_up.bytes() + l.down.bytes();
+        let all = |layers: &[Layer]| layers.iter().map(layer).sum::<f64>();
+        let kv = |layers: usize| (layers * self.context * plan.model.kv() * 4) as f64;
+        let verify = all(&plan.target) + plan.head.bytes() + kv(plan.target.len());
+        let absorbed: f64 =
+            plan.drafter.iter().map(|l| l.kv.bytes()).sum::<f64>() + plan.fc.bytes();
+        let draft = all(&plan.drafter) + plan.head.bytes() + kv(plan.drafter.len()) + absorbed;
+        let each = |of: fn(&Layer) -> &Weight| plan.target.iter().map(|l| of(l).bytes()).sum();
+        let bytes: f64 = match self.what {
+            What::Cycle => draft + verify,
+            What::Plain | What::Verify => verify,
+            What::Draft => draft,
+            What::Qkv => each(|l| &l.qkv),
+            What::O => each(|l| &l.o),
+            What::GateUp => each(|l| &l.gate_up),
+            What::Down => each(|l| &l.down),
+            What::Head => plan.head.bytes(),
+            What::Attend => kv(plan.target.len()),
+            What::Norm | What::Store | What::Swiglu | What::Choose => 0.0,
+        };
+        bytes / 1e9
+    }
+
+    /// Enqueues it.
+    pub(crate) fn run(&self, seen: Seen<'_>) {
+        let (work, target) = (&mut Work::new(seen), &self.plan.target);
+        match self.what {
+            What::Cycle => {
+                self.begin(work);
+                self.draft(work);
+                self.verify(work);
+                self.accept(work);
+            }
+            What::Plain | What::Verify => {
+                self.begin(work);
+                self.verify(work);
+            }
+            What::Draft => {
+                self.begin(work);
+                self.draft(work);
+            }
+            What::Qkv => target.iter().for_each(|l| self.product(work, &l.qkv, Input::Hidden)),
+            What::O => target.iter().for_each(|l| self.product(work, &l.o, Input::Attended)),
+            What::GateUp => {
+                target.iter().for_each(|l| self.product(work, &l.gate_up, Input::Hidden));
+            }
+            What::Down => target.iter().for_each(|l| self.product(work, &l.down, Input::Gated)),
+            What::Norm => target.iter().for_each(|l| self.norm(work, Some(&l.down))),
+            What::Store => {
+                target
+                    .iter()
+                    .enumerate()
+                    .for_each(|(i, l)| self.store(work, &l.qkv, i, Into::Pages));
+            }
+            What::Attend => (0..target.len()).for_each(|i| self.attend(work, i, false)),
+            What::Swiglu => target.iter().for_each(|l| self.swiglu(work, l)),
+            What::Choose => self.choose(work, 0),
+            What::Head => self.product(work, &self.plan.head, Input::Hidden),
+        }
+    }
+
+    fn rows(&self) -> u32 {
+        self.rows as u32
+    }
+
+    /// Every cycle begins with the same length.
+    fn begin(&self, work: &mut Work<'_>) {
+        work.queue.copy(work.step.request.read().range(0..1), work.step.published.range(0..1));
+    }
+
+    fn product(&self, work: &mut Work<'_>, weight: &Weight, input: Input) {
+        let x = match input {
+            Input::Hidden => work.hidden.read(),
+            Input::Features => work.features.read(),
+            Input::Attended => work.attended.read(),
+            Input::Gated => work.gated.read(),
+        };
+        let (packed, x) = (work.weights.range(weight.at.clone()), (x, self.rows));
+        let products = &self.kernels.products;
+        products.launch(work.queue, &weight.shape, packed, x, work.pieces.all());
+    }
+
+    /// The norm behind what `delta` left, into `hidden`.
+    fn norm(&self, work: &mut Work<'_>, delta: Option<&Weight>) {
+        let (rows, hidden) = (self.rows, self.plan.model.hidden);
+        let at = work.pieces.read();
+        let delta = delta.map(|w| Pieces { at, shape: w.shape, rows: self.rows() });
+        let (x, ones) = (work.x.range(0..rows * hidden), work.ones.read().range(0..hidden));
+        self.kernels.norms.add_norm(work.queue, x, delta, (ones, EPS), work.hidden.all());
+    }
+
+    fn embed(&self, work: &mut Work<'_>, masks: bool) {
+        let table = (work.weights.range(self.plan.table.clone()), self.plan.model.hidden);
+        let ids = if masks { work.masks.read() } else { work.tokens.read() };
+        let ids = ids.range(0..self.rows);
+        self.kernels.embedding.launch(work.queue, table, ids, work.x.all());
+    }
+
+    fn places(&self, work: &mut Work<'_>) {
+        let step = work.step.rows(self.rows);
+        let to = Placed {
+            positions: work.positions.all(),
+            slots: work.slots.all(),
+            angles: work.angles.all(),
+        };
+        let frequencies = (work.frequencies.read(), 1.0);
+        self.kernels.rotations.places(work.queue, step, frequencies, to);
+    }
+
+    /// One layer, from `hidden` to the pieces of its last product. `at` is its place in the pool.
+    fn layer(&self, work: &mut Work<'_>, layer: &Layer, at: usize, drafts: bool) {
+        self.product(work, &layer.qkv, Input::Hidden);
+        self.store(work, &layer.qkv, at, if drafts { Into::Block } else { Into::Pages });
+        self.attend(work, at, drafts);
+        self.product(work, &layer.o, Input::Attended);
+        self.norm(work, Some(&layer.o));
+        self.product(work, &layer.gate_up, Input::Hidden);
+        self.swiglu(work, layer);
+        self.product(work, &layer.down, Input::Gated);
+    }
+
+    fn swiglu(&self, work: &mut Work<'_>, layer: &Layer) {
+        let (at, shape) = (work.pieces.read(), layer.gate_up.shape);
+        let both = Pieces { at, shape, rows: self.rows() };
+        self.kernels.activations.swiglu(work.queue, both, work.gated.all());
+    }
+
+    fn pool(&self, work: &Work<'_>, at: usize) -> std::ops::Range<usize> {
+        let each = work.step.pages.len() * PAGE * self.plan.model.kv();
+        at * each..(at + 1) * each
+    }
+
+    fn store(&self, work: &mut Work<'_>, weight: &Weight, at: usize, into: Into) {
+        let model = &self.plan.model;
+        let pool = self.pool(work, at);
+        let mut heads = model.heads;
+        if into == Into::Context {
+            heads.q = 0;
+        }
+        let shape = weight.shape;
+        let projected = Pieces { at: work.pieces.read(), shape, rows: self.rows() };
+        let norms = work.ones.read();
+        let norms = norms.range(0..if model.head_norms { 2 * model.heads.dim } else { 0 });
+        let (slots, page_size, keys, values) = match into {
+            Into::Block => {
+                (work.step.rows.read(), 1, work.block_keys.all(), work.block_values.all())
+            }
+            Into::Pages | Into::Context => {
+                (work.slots.read(), PAGE, work.keys.range(pool.clone()), work.values.range(pool))
+            }
+        };
+        let to = Stored { q: work.q.all(), keys, values, page_size };
+        let places = (work.angles.read(), slots);
+        self.kernels.rotations.store(work.queue, (heads, projected), (norms, EPS), places, to);
+    }
+
+    fn attend(&self, work: &mut Work<'_>, at: usize, drafts: bool) {
+        let heads = self.plan.model.heads;
+        let pool = self.pool(work, at);
+        let tail = if drafts {
+            let (keys, values) = (work.block_keys.read(), work.block_values.read());
+            Tail::Block { keys, values, sight: Sight::BothWays }
+        } else {
+            Tail::Causal
+        };
+        let attended = Attended {
+            keys: work.keys.read().range(pool.clone()),
+            values: work.values.read().range(pool),
+            tail,
+            step: work.step.rows(self.rows),
+            tiles: if self.rows == 1 { work.tile_of_one.read() } else { work.tiles.read() },
+            heads,
+            splits: self.context.div_ceil(SPLIT) + 1,
+            scale: 1.0 / (heads.dim as f32).sqrt(),
+            window: None,
+        };
+        let (q, parts, out) = (work.q.read(), work.parts.all(), work.attended.all());
+        self.kernels.attention.launch(work.queue, attended, q, parts, out);
+    }
+
+    /// The head's choices for the rows from `first` on.
+    fn choose(&self, work: &mut Work<'_>, first: usize) {
+        let logits =
+            Pieces { at: work.pieces.read(), shape: self.plan.head.shape, rows: self.rows() };
+        let room = Room {
+            largest: work.largest.all(),
+            ids: work.best.all(),
+            scores: work.scores.all(),
+            drawn: work.drawn.all(),
+        };
+        let draws = Draws {
+            temperatures: work.temperatures.read(),
+            seeds: work.seeds.read(),
+            positions: work.positions.read(),
+            shift: u32::from(first == 0),
+        };
+        let out = if first == 0 { &mut work.choices } else { &mut work.tokens };
+        let out = out.range(first..self.rows);
+        let allowed = (logits, self.plan.model.vocab);
+        self.kernels.choices.launch(work.queue, allowed, first, draws, room, out);
+    }
+
+    /// Absorbs the features of the rows, and drafts.
+    fn draft(&self, work: &mut Work<'_>) {
+        let (plan, queue) = (&self.plan, work.queue);
+        self.places(work);
+        self.product(work, &plan.fc, Input::Features);
+        queue.clear(work.x.all());
+        self.norm(work, Some(&plan.fc));
+        for (i, layer) in plan.drafter.iter().enumerate() {
+            self.product(work, &layer.kv, Input::Hidden);
+            self.store(work, &layer.kv, plan.target.len() + i, Into::Context);
+        }
+        self.embed(work, true);
+        self.norm(work, None);
+        for (i, layer) in plan.drafter.iter().enumerate() {
+            self.layer(work, layer, plan.target.len() + i, true);
+            self.norm(work, Some(&layer.down));
+        }
+        self.product(work, &plan.head, Input::Hidden);
+        self.choose(work, 1);
+    }
+
+    /// Verifies the rows.
+    fn verify(&self, work: &mut Work<'_>) {
+        let (plan, queue) = (&self.plan, work.queue);
+        let (hidden, rows) = (plan.model.hidden, self.rows);
+        self.places(work);
+        self.embed(work, false);
+        self.norm(work, None);
+        for (i, layer) in plan.target.iter().enumerate() {
+            self.layer(work, layer, i, false);
+            if let Some(feature) = plan.model.feature(i).filter(|_| self.what != What::Plain) {
+                let (at, shape) = (work.pieces.read(), layer.down.shape);
+                let delta = Some(Pieces { at, shape, rows: self.rows() });
+                let place = (feature * hidden, plan.model.draft_layers * hidden);
+                let x = (work.x.read().range(0..rows * hidden), hidden);
+                self.kernels.norms.take(queue, x, delta, work.features.all(), place);
+            }
+            self.norm(work, Some(&layer.down));
+        }
+        self.product(work, &plan.head, Input::Hidden);
+        self.choose(work, 0);
+    }
+
+    fn accept(&self, work: &mut Work<'_>) {
+        let (tokens, choices) = (work.tokens.read(), work.choices.read());
+        let starts = (work.step.spans.read().range(0..1), self.rows);
+        let lengths = work.step.published.range(0..1);
+        let published = Published {
+            lengths,
+            anchors: work.masks.range(0..1),
+            kept: work.positions.range(0..1),
+        };
+        self.kernels.acceptance.launch(work.queue, tokens, choices, starts, published);
+        work.queue.copy(work.masks.read().range(0..1), work.tokens.range(0..1));
+    }
+}
+
+/// Where keys and values go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Into {
+    /// The pages of the rows' own positions.
+    Pages,
+    /// The same, of keys and values alone.
+    Context,
+    /// The block that is forgotten after the pass.
+    Block,
+}

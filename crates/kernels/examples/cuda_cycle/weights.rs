@@ -1,0 +1,97 @@
+//! Random weights: one stretch of the card's memory, and where each weight lies in it.
+
+use crate::model::Model;
+use device::cuda::{Cuda, Grid, Kernel, Writes};
+use device::{Forward, Lanes, Shared};
+use kernels::gemm::cuda::Shape;
+use std::ops::Range;
+
+/// A packed weight.
+#[derive(Clone)]
+pub(crate) struct Weight {
+    pub(crate) shape: Shape,
+    pub(crate) at: Range<usize>,
+}
+
+impl Weight {
+    /// Bytes of what a product reads.
+    pub(crate) fn bytes(&self) -> f64 {
+        (self.shape.n * self.shape.k * 2) as f64
+    }
+}
+
+/// The weights of a layer.
+#[derive(Clone)]
+pub(crate) struct Layer {
+    pub(crate) qkv: Weight,
+    /// The part of `qkv` that makes k and v, where heads of q fill whole blocks.
+    pub(crate) kv: Weight,
+    pub(crate) o: Weight,
+    pub(crate) gate_up: Weight,
+    pub(crate) down: Weight,
+}
+
+/// All weights.
+pub(crate) struct Arena {
+    pub(crate) model: Model,
+    pub(crate) memory: Shared<u16, Forward, Cuda>,
+    pub(crate) target: Vec<Layer>,
+    pub(crate) drafter: Vec<Layer>,
+    pub(crate) fc: Weight,
+    pub(crate) head: Weight,
+    /// The embedding, `[vocab, hidden]`.
+    pub(crate) table: Range<usize>,
+}
+
+/// Lays weights one after the other.
+struct Layout {
+    len: usize,
+    workers: u32,
+}
+
+impl Layout {
+    fn take(&mut self, len: usize) -> Range<usize> {
+        let at = self.len..self.len + len;
+        self.len = at.end.next_multiple_of(128);
+        at
+    }
+
+    fn weight(&mut self, n: usize, k: usize) -> Weight {
+        let shape = Shape::new(n, k, self.workers);
+        Weight { shape, at: self.take(shape.packed()) }
+    }
+
+    fn layer(&mut self, model: Model) -> Layer {
+        let (hidden, q, kv) = (model.hidden, model.q(), model.kv());
+        let qkv = self.weight(q + 2 * kv, hidden);
+        let shape = Shape::new(2 * kv, hidden, self.workers);
+        let kv = Weight { shape, at: qkv.at.end - shape.packed()..qkv.at.end };
+        let o = self.weight(hidden, q);
+        let gate_up = self.weight(2 * model.ffn, hidden);
+        Layer { qkv, kv, o, gate_up, down: self.weight(hidden, model.ffn) }
+    }
+}
+
+impl Arena {
+    pub(crate) fn new(
+        lanes: &Lanes<Cuda>,
+        fill: &Kernel<(Writes<u16>, u64, f32)>,
+        model: Model,
+        workers: u32,
+    ) -> Arena {
+        let mut layout = Layout { len: 0, workers };
+        let target = (0..model.layers).map(|_| layout.layer(model)).collect();
+        let drafter = (0..model.draft_layers).map(|_| layout.layer(model)).collect();
+        let fc = layout.weight(model.hidden, model.draft_layers * model.hidden);
+        let head = layout.weight(model.vocab, model.hidden);
+        let table = layout.take(model.vocab * model.hidden);
+        let mut memory = Shared::new(lanes.device(), "weights", layout.len);
+        let (lane, fill) = (&lanes.forward, fill.clone());
+        // About one over the root of a row's length, so that activations stay of one size.
+        let scale = (3.0 / model.hidden as f32).sqrt();
+        lane.launch("fill", (lane.queue(), memory.write(lane).view()), move |(queue, to)| {
+            queue.launch(&fill, Grid { blocks: 4096, threads: 256 }, (to, 1, scale));
+        });
+        Arena { model, memory, target, drafter, fc, head, table }
+    }
+}

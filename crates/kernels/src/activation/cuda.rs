@@ -1,0 +1,43 @@
+//! SwiGLU on a CUDA card.
+
+use crate::cuda::{In, Pieces, count, source, threads_for};
+use device::cuda::{Cuda, CudaError, CudaSliceMut, Kernel, Module, Queue, Source, Writes};
+
+/// The code of the card.
+pub const SOURCE: Source = source!("activation");
+
+type Swiglu = (In<f32>, Writes<u16>, u32, u32, u32, u32);
+
+/// The activations of a card.
+#[derive(Clone)]
+pub struct Activations {
+    swiglu: Kernel<Swiglu>,
+}
+
+impl Activations {
+    /// Compiles and loads them.
+    ///
+    /// # Errors
+    /// As [`Module::load`].
+    pub fn load(cuda: &Cuda) -> Result<Activations, CudaError> {
+        let module = Module::load(cuda, &SOURCE)?;
+        // SAFETY: kernel.cu declares these parameters, stops when a slice is too short for the other
+        // arguments, and waits before it reads what kernels write.
+        Ok(Activations { swiglu: unsafe { module.early_kernel("swiglu", 0) }? })
+    }
+
+    /// `out = silu(gate) · up`, narrowed, `[rows, width]`; the product's columns are `width` gates and
+    /// then as many ups.
+    ///
+    /// # Panics
+    /// When the shapes do not match, or the width is not a multiple of 4.
+    pub fn swiglu(&self, queue: &Queue, both: Pieces<'_>, out: CudaSliceMut<'_, u16>) {
+        let Pieces { at, shape, rows } = both;
+        let width = shape.n / 2;
+        assert!(shape.n.is_multiple_of(8), "{} columns are gates and ups in fours", shape.n);
+        assert!(at.len() >= shape.pieces(rows as usize), "the pieces of {rows} rows");
+        assert!(out.len() >= rows as usize * width, "{rows} rows of {width}");
+        let given = (at, out, shape.steps(), shape.workers(), rows, count(width));
+        queue.launch(&self.swiglu, threads_for(rows as usize * width / 4, 128), given);
+    }
+}

@@ -1,0 +1,21 @@
+// SwiGLU of the pieces of one product whose columns are the gates and then the ups.
+
+// out[row][i] = silu(gate) · up; out is [rows][width], the product has 2 width columns.
+extern "C" __global__ void swiglu(const float *pieces, u64 pieces_len, u16 *out, u64 out_len, u32 steps,
+                                  u32 workers, u32 rows, u32 width)
+{
+    let_next_start();
+    expect(width % 4 == 0 && out_len >= (u64)rows * width);
+    wait_for_earlier();
+    const Pieces sums(pieces, pieces_len, steps, workers, rows, 2 * width);
+    const u32 quads = width / 4, all = rows * quads;
+    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < all; i += gridDim.x * blockDim.x) {
+        const u32 row = i / quads, column = i % quads * 4;
+        const float4 gate = sums.four(row, column), up = sums.four(row, column + width);
+        const float a = gate.x / (1.0f + expf(-gate.x)) * up.x;
+        const float b = gate.y / (1.0f + expf(-gate.y)) * up.y;
+        const float c = gate.z / (1.0f + expf(-gate.z)) * up.z;
+        const float d = gate.w / (1.0f + expf(-gate.w)) * up.w;
+        ((uint2 *)(out + (u64)row * width))[i % quads] = make_uint2(narrowed(a, b), narrowed(c, d));
+    }
+}

@@ -1,0 +1,138 @@
+// What every kernel file begins with: short names, bf16, the order of launches, and the pieces that
+// a product leaves. A slice is a pointer and a length; a kernel that is given one too short stops.
+
+typedef unsigned short u16; // bf16, as its bits
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+// Where the card knows it, a kernel may start while the one before it still runs: until this
+// returns it has read nothing that a kernel writes, and written nothing.
+inline __device__ void wait_for_earlier()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// The next kernel may start, and has to wait itself.
+inline __device__ void let_next_start()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+inline __device__ void expect(bool held)
+{
+    if (!held)
+        __trap();
+}
+
+inline __device__ float widened(u32 half) { return __uint_as_float(half << 16); }
+
+inline __device__ u16 narrowed(float x)
+{
+    u16 half;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(x));
+    return half;
+}
+
+// Two at a time, the first in the low half.
+inline __device__ u32 narrowed(float low, float high)
+{
+    u32 both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+// c += a · b for 16×16 by 16×8, bf16 with f32 sums.
+inline __device__ void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// Copies 16 bytes to shared memory, of which the first `bytes` come from `from` and the others are
+// zero.
+inline __device__ void copy_async(void *to, const void *from, u32 bytes)
+{
+    const u32 address = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes)
+                 : "memory");
+}
+
+inline __device__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// All but the newest N groups have come.
+template <int N> inline __device__ void await_copies()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// Columns of a product whose sums are cut at the same places.
+const u32 BLOCK = 128;
+
+// What a product leaves: each worker takes an equal run of (block of columns, step of k), blocks
+// outermost, and writes a piece for every block that it has a part in. The pieces of a block lie one
+// after the other in the order of k, each [rows][BLOCK].
+struct Pieces {
+    const float *at;
+    u64 len;
+    u32 steps;
+    u32 workers;
+    u32 rows;
+    u32 items;
+
+    // Of a product with so many columns.
+    __device__ Pieces(const float *at, u64 len, u32 steps, u32 workers, u32 rows, u32 columns)
+        : at(at), len(len), steps(steps), workers(workers), rows(rows),
+          items((columns + BLOCK - 1) / BLOCK * steps)
+    {
+        expect(len >= (u64)((columns + BLOCK - 1) / BLOCK + workers) * rows * BLOCK);
+    }
+
+    // The worker that has an item.
+    __device__ u32 worker(u32 item) const { return ((item + 1) * workers - 1) / items; }
+
+    // The sums of `row` for the columns `column .. + 4`; `column` is a multiple of 4.
+    __device__ float4 four(u32 row, u32 column) const
+    {
+        const u32 block = column / BLOCK;
+        const u32 first = worker(block * steps), all = worker((block + 1) * steps - 1) - first + 1;
+        const u64 stride = (u64)rows * BLOCK;
+        const float *from = at + (first + block) * stride + (u64)row * BLOCK + column % BLOCK;
+        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        for (u32 begin = 0; begin < all; begin += 4) {
+            // Loads that do not wait for each other.
+            float4 more[4];
+#pragma unroll
+            for (u32 i = 0; i < 4; i++)
+                if (begin + i < all)
+                    more[i] = *(const float4 *)(from + (begin + i) * stride);
+#pragma unroll
+            for (u32 i = 0; i < 4; i++)
+                if (begin + i < all) {
+                    sum.x += more[i].x;
+                    sum.y += more[i].y;
+                    sum.z += more[i].z;
+                    sum.w += more[i].w;
+                }
+        }
+        return sum;
+    }
+
+    // The same of one column.
+    __device__ float one(u32 row, u32 column) const
+    {
+        const u32 block = column / BLOCK;
+        const u32 first = worker(block * steps), last = worker((block + 1) * steps - 1);
+        const u64 stride = (u64)rows * BLOCK;
+        const float *from = at + (first + block) * stride + (u64)row * BLOCK + column % BLOCK;
+        float sum = 0.0f;
+        for (u32 piece = first; piece <= last; piece++, from += stride)
+            sum += *from;
+        return sum;
+    }
+};

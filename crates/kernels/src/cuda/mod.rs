@@ -1,0 +1,88 @@
+//! What the kernels of CUDA cards have in common. Each operation's own are in its folder: `kernel.cu`
+//! is the code of the card, `cuda.rs` launches it.
+//!
+//! On a card, weights, activations and KV are `bf16`, given as their bits in `u16`; the residual
+//! stream and every sum are `f32`. **Batch invariance** holds as on the CPU: products cut k at places
+//! that follow from the weight's shape and the number of workers alone, attention splits keys at
+//! fixed positions, norms reduce in an order that follows from the width.
+//!
+//! Kernels start early ([`device::cuda::Module::early_kernel`]): while the one before still runs, a
+//! product already fetches weights, which no kernel writes.
+
+use device::cuda::{CudaSlice, Grid, Reads, Source};
+
+/// The source of an operation: what all begin with, and its own file.
+macro_rules! source {
+    ($operation:literal) => {
+        ::device::cuda::Source {
+            name: concat!($operation, "/kernel.cu"),
+            text: concat!(
+                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/cuda/common.cuh")),
+                "#line 1 \"",
+                $operation,
+                "/kernel.cu\"\n",
+                include_str!(concat!(
+                    env!("CARGO_MANIFEST_DIR"),
+                    "/src/",
+                    $operation,
+                    "/kernel.cu"
+                )),
+            ),
+        }
+    };
+}
+pub(crate) use source;
+
+/// Every source, for those that compile them without a card.
+pub const SOURCES: [Source; 8] = [
+    crate::accept::cuda::SOURCE,
+    crate::activation::cuda::SOURCE,
+    crate::attention::cuda::SOURCE,
+    crate::choose::cuda::SOURCE,
+    crate::embed::cuda::SOURCE,
+    crate::gemm::cuda::SOURCE,
+    crate::norm::cuda::SOURCE,
+    crate::rope::cuda::SOURCE,
+];
+
+/// Elements that a kernel reads.
+pub(crate) type In<T> = Reads<T>;
+
+/// What a product left: its sums, in pieces that whoever reads them adds up in order.
+#[derive(Clone, Copy)]
+pub struct Pieces<'j> {
+    /// As [`crate::gemm::cuda::Shape::pieces`] says.
+    pub at: CudaSlice<'j, f32>,
+    /// Of the product.
+    pub shape: crate::gemm::cuda::Shape,
+    /// Rows of the product.
+    pub rows: u32,
+}
+
+/// A bf16's bits, rounded to nearest, ties to even, as the card rounds.
+pub fn narrow(x: f32) -> u16 {
+    let bits = x.to_bits();
+    if x.is_nan() {
+        return 0x7fff;
+    }
+    ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
+}
+
+/// What a bf16's bits are worth.
+pub fn widen(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+/// One thread for each of `units` units of work, `threads` to a block.
+pub(crate) fn threads_for(units: usize, threads: u32) -> Grid {
+    let blocks = units.div_ceil(threads as usize).max(1);
+    Grid { blocks: u32::try_from(blocks).expect("fewer blocks than 2³²"), threads }
+}
+
+/// A count as kernels take it.
+///
+/// # Panics
+/// When it does not fit.
+pub(crate) fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or_else(|_| panic!("{n} is more than a kernel counts"))
+}

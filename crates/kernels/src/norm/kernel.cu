@@ -1,0 +1,91 @@
+// The residual sum and the norm behind it, and the copy of the residual stream that a drafter reads.
+// A block of threads is a row. Squares are summed by thread, then by lane, then by warp, so the order
+// follows from the width alone.
+
+const u32 THREADS = 512;
+const u32 MOST = 4; // quads of elements of a thread
+
+// The sum over the block, the same in every thread.
+static __device__ float total(float x)
+{
+    __shared__ float sums[THREADS / 32];
+#pragma unroll
+    for (u32 apart = 16; apart > 0; apart /= 2)
+        x += __shfl_xor_sync(~0u, x, apart);
+    if (threadIdx.x % 32 == 0)
+        sums[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = 0.0f;
+#pragma unroll
+    for (u32 i = 0; i < THREADS / 32; i++)
+        x += sums[i];
+    return x;
+}
+
+// x += the pieces of a product (none when `steps` is 0); out = x / sqrt(mean(x²) + eps) · weight.
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    add_norm(float *x, u64 x_len, const float *pieces, u64 pieces_len, const float *weight,
+             u64 weight_len, u16 *out, u64 out_len, u32 steps, u32 workers, u32 rows, float eps)
+{
+    let_next_start();
+    const u32 width = (u32)weight_len, row = blockIdx.x, quads = width / 4;
+    expect(blockDim.x == THREADS && row < rows && width % 4 == 0 && quads <= MOST * THREADS);
+    expect(x_len >= (u64)rows * width && out_len >= (u64)rows * width);
+    wait_for_earlier();
+    float4 *mine = (float4 *)(x + (u64)row * width);
+    float4 held[MOST];
+    float squares = 0.0f;
+#pragma unroll
+    for (u32 i = 0; i < MOST; i++) {
+        const u32 quad = i * THREADS + threadIdx.x;
+        if (quad >= quads)
+            continue;
+        float4 v = mine[quad];
+        if (steps > 0) {
+            const Pieces sums(pieces, pieces_len, steps, workers, rows, width);
+            const float4 more = sums.four(row, quad * 4);
+            v = make_float4(v.x + more.x, v.y + more.y, v.z + more.z, v.w + more.w);
+            mine[quad] = v;
+        }
+        held[i] = v;
+        squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+    }
+    const float inverse = 1.0f / sqrtf(total(squares) / width + eps);
+#pragma unroll
+    for (u32 i = 0; i < MOST; i++) {
+        const u32 quad = i * THREADS + threadIdx.x;
+        if (quad >= quads)
+            continue;
+        const float4 v = held[i], w = ((const float4 *)weight)[quad];
+        const u32 low = narrowed(v.x * inverse * w.x, v.y * inverse * w.y);
+        const u32 high = narrowed(v.z * inverse * w.z, v.w * inverse * w.w);
+        ((uint2 *)(out + (u64)row * width))[quad] = make_uint2(low, high);
+    }
+}
+
+// to[row][at ..][width] = x + the pieces of a product, narrowed; a row of `to` has `stride` elements.
+// x stays as it is.
+extern "C" __global__ void take(const float *x, u64 x_len, const float *pieces, u64 pieces_len, u16 *to,
+                                u64 to_len, u32 steps, u32 workers, u32 rows, u32 width, u32 at,
+                                u32 stride)
+{
+    let_next_start();
+    expect(x_len >= (u64)rows * width && at + width <= stride && to_len >= (u64)rows * stride);
+    expect(width % 4 == 0);
+    wait_for_earlier();
+    const u32 all = rows * (width / 4);
+    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < all; i += gridDim.x * blockDim.x) {
+        const u32 row = i / (width / 4), column = i % (width / 4) * 4;
+        float4 v = *(const float4 *)(x + (u64)row * width + column);
+        if (steps > 0) {
+            const Pieces sums(pieces, pieces_len, steps, workers, rows, width);
+            const float4 more = sums.four(row, column);
+            v = make_float4(v.x + more.x, v.y + more.y, v.z + more.z, v.w + more.w);
+        }
+        u16 *there = to + (u64)row * stride + at + column;
+        there[0] = narrowed(v.x);
+        there[1] = narrowed(v.y);
+        there[2] = narrowed(v.z);
+        there[3] = narrowed(v.w);
+    }
+}

@@ -1,0 +1,199 @@
+//! Places and rotations on a CUDA card: where a step's rows stand, and what becomes of the
+//! projections of q, k and v.
+
+use crate::cuda::{In, Pieces, count, source, threads_for};
+use device::cuda::{
+    Cuda, CudaError, CudaSlice, CudaSliceMut, Grid, Kernel, Module, Queue, Source, Writes,
+};
+
+/// The code of the card.
+pub const SOURCE: Source = source!("rope");
+
+type Places = (
+    In<u32>,
+    In<u32>,
+    In<u32>,
+    In<u32>,
+    In<u32>,
+    In<f32>,
+    Writes<u32>,
+    Writes<u32>,
+    Writes<f32>,
+    u32,
+    f32,
+);
+type RopeStore = (
+    In<f32>,
+    In<f32>,
+    In<f32>,
+    In<u32>,
+    Writes<u16>,
+    Writes<u16>,
+    Writes<u16>,
+    u32,
+    u32,
+    u32,
+    u32,
+    u32,
+    u32,
+    f32,
+);
+
+/// What is known of a step's rows and requests.
+#[derive(Clone, Copy)]
+pub struct StepRows<'j> {
+    /// Tokens in KV of each request.
+    pub lengths: CudaSlice<'j, u32>,
+    /// The request of each row.
+    pub spans: CudaSlice<'j, u32>,
+    /// Each row's offset from its request's length.
+    pub offsets: CudaSlice<'j, u32>,
+    /// Where each request's page ids begin in `pages`.
+    pub firsts: CudaSlice<'j, u32>,
+    /// Page ids.
+    pub pages: CudaSlice<'j, u32>,
+    /// Tokens a page holds.
+    pub page_size: usize,
+}
+
+/// Where rows stand, for all layers.
+pub struct Placed<'j> {
+    /// Position of each row.
+    pub positions: CudaSliceMut<'j, u32>,
+    /// Slot of each row.
+    pub slots: CudaSliceMut<'j, u32>,
+    /// Cosines and sines, `[rows, 2, head_dim / 2]`.
+    pub angles: CudaSliceMut<'j, f32>,
+}
+
+/// The heads of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// Of q; may be none where only k and v are made.
+    pub q: usize,
+    /// Of k, and of v.
+    pub kv: usize,
+    /// Elements of one: 64 or 128.
+    pub dim: usize,
+}
+
+/// What rows were turned into, and where it goes.
+pub struct Stored<'j> {
+    /// `[rows, heads, dim]`.
+    pub q: CudaSliceMut<'j, u16>,
+    /// `[pages, kv_heads, page_size, dim]`.
+    pub keys: CudaSliceMut<'j, u16>,
+    /// As `keys`.
+    pub values: CudaSliceMut<'j, u16>,
+    /// Tokens a page holds; 1 where slots are rows.
+    pub page_size: usize,
+}
+
+/// The rotations of a card.
+#[derive(Clone)]
+pub struct Rotations {
+    places: Kernel<Places>,
+    store_64: Kernel<RopeStore>,
+    store_128: Kernel<RopeStore>,
+}
+
+impl Rotations {
+    /// Compiles and loads them.
+    ///
+    /// # Errors
+    /// As [`Module::load`].
+    pub fn load(cuda: &Cuda) -> Result<Rotations, CudaError> {
+        let module = Module::load(cuda, &SOURCE)?;
+        // SAFETY: kernel.cu declares these parameters, stops when a slice is too short for the other
+        // arguments or for a slot, and waits before it reads what kernels write.
+        unsafe {
+            Ok(Rotations {
+                places: module.early_kernel("places", 0)?,
+                store_64: module.early_kernel("rope_store_64", 0)?,
+                store_128: module.early_kernel("rope_store_128", 0)?,
+            })
+        }
+    }
+
+    /// The position, slot and angles of every row; angles are times `scale`, as [`super::Angles`]
+    /// says. A row whose page is not in `pages` ends the device.
+    ///
+    /// # Panics
+    /// When the lengths do not match.
+    pub fn places(
+        &self,
+        queue: &Queue,
+        step: StepRows<'_>,
+        (frequencies, scale): (CudaSlice<'_, f32>, f32),
+        to: Placed<'_>,
+    ) {
+        let StepRows { lengths, spans, offsets, firsts, pages, page_size } = step;
+        let rows = spans.len();
+        let Placed { positions, slots, angles } = to;
+        assert!(
+            offsets.len() >= rows && positions.len() >= rows && slots.len() >= rows,
+            "{rows} rows"
+        );
+        assert!(angles.len() >= rows * 2 * frequencies.len(), "the angles of {rows} rows");
+        assert!(page_size > 0, "a page holds a token");
+        let grid = Grid { blocks: count(rows.max(1)), threads: 64 };
+        let given = (
+            lengths,
+            spans,
+            offsets,
+            firsts,
+            pages,
+            frequencies,
+            positions,
+            slots,
+            angles,
+            count(page_size),
+            scale,
+        );
+        queue.launch(&self.places, grid, given);
+    }
+
+    /// Norms (`norms`, `[2, dim]`, q's and k's; none when empty), rotates and stores the heads of a
+    /// product whose columns are those of q, k and v.
+    ///
+    /// # Panics
+    /// When the shapes do not match, or heads are not of 64 or 128 elements.
+    pub fn store(
+        &self,
+        queue: &Queue,
+        (heads, projected): (Heads, Pieces<'_>),
+        (norms, eps): (CudaSlice<'_, f32>, f32),
+        (angles, slots): (CudaSlice<'_, f32>, CudaSlice<'_, u32>),
+        to: Stored<'_>,
+    ) {
+        let (Pieces { at, shape, rows }, Heads { q, kv, dim }) = (projected, heads);
+        let all = rows as usize;
+        let kernel = match dim {
+            64 => &self.store_64,
+            128 => &self.store_128,
+            _ => panic!("heads of {dim} elements; 64 and 128 are known"),
+        };
+        assert_eq!(shape.n, (q + 2 * kv) * dim, "columns of {q} and twice {kv} heads of {dim}");
+        assert!(at.len() >= shape.pieces(all) && to.q.len() >= all * q * dim, "{rows} rows");
+        assert!(angles.len() >= all * dim && slots.len() >= all, "the places of {rows} rows");
+        assert!(norms.is_empty() || norms.len() >= 2 * dim, "the norms of q and k");
+        assert!(to.page_size > 0, "a page holds a token");
+        let given = (
+            at,
+            norms,
+            angles,
+            slots,
+            to.q,
+            to.keys,
+            to.values,
+            shape.steps(),
+            shape.workers(),
+            rows,
+            count(q),
+            count(kv),
+            count(to.page_size),
+            eps,
+        );
+        queue.launch(kernel, threads_for(all * (q + 2 * kv) * dim / 4, 128), given);
+    }
+}

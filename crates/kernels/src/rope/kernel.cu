@@ -1,0 +1,108 @@
+// Where a step's rows stand, and what becomes of the projections of q, k and v: the norm of each
+// head, the rotation (half-split pairs), and the store of keys and values into their pages.
+
+// For each row: its position (its request's length and its offset in the step), the slot of that
+// position, and the cosines and sines of its angles, [rows][2][half].
+extern "C" __global__ void places(const u32 *lengths, u64 lengths_len, const u32 *spans, u64 spans_len,
+                                  const u32 *offsets, u64 offsets_len, const u32 *firsts, u64 firsts_len,
+                                  const u32 *pages, u64 pages_len, const float *frequencies, u64 half,
+                                  u32 *positions, u64 positions_len, u32 *slots, u64 slots_len,
+                                  float *angles, u64 angles_len, u32 page_size, float scale)
+{
+    wait_for_earlier();
+    let_next_start();
+    const u64 rows = spans_len;
+    expect(offsets_len >= rows && positions_len >= rows && slots_len >= rows);
+    expect(angles_len >= rows * 2 * half);
+    for (u64 row = blockIdx.x; row < rows; row += gridDim.x) {
+        const u32 span = spans[row];
+        expect(span < lengths_len && span < firsts_len);
+        const u32 position = lengths[span] + offsets[row];
+        if (threadIdx.x == 0) {
+            const u64 page = (u64)firsts[span] + position / page_size;
+            expect(page < pages_len);
+            positions[row] = position;
+            slots[row] = pages[page] * page_size + position % page_size;
+        }
+        for (u64 i = threadIdx.x; i < half; i += blockDim.x) {
+            // The angle is rounded to f32 first, its cosine and sine are not.
+            const double angle = (double)__fmul_rn((float)position, frequencies[i]);
+            double sine, cosine;
+            sincos(angle, &sine, &cosine);
+            angles[row * 2 * half + i] = (float)cosine * scale;
+            angles[row * 2 * half + half + i] = (float)sine * scale;
+        }
+    }
+}
+
+// A product's columns are `heads` heads of q, `kv_heads` of k and as many of v. q goes to
+// [rows][heads][DIM]; k and v to their slots in [pages][kv_heads][page_size][DIM]. `norms` holds the
+// weights of q's and k's norm, or nothing. DIM / 4 lanes are a head.
+template <u32 DIM>
+static __device__ void rope_store(const float *pieces, u64 pieces_len, const float *norms, u64 norms_len,
+                                  const float *angles, u64 angles_len, const u32 *slots, u64 slots_len,
+                                  u16 *q, u64 q_len, u16 *keys, u64 keys_len, u16 *values,
+                                  u64 values_len, u32 steps, u32 workers, u32 rows, u32 heads,
+                                  u32 kv_heads, u32 page_size, float eps)
+{
+    const u32 LANES = DIM / 4;
+    let_next_start();
+    const u32 all = heads + 2 * kv_heads;
+    expect(q_len >= (u64)rows * heads * DIM && angles_len >= (u64)rows * DIM && slots_len >= rows);
+    expect((norms_len == 0 || norms_len >= 2 * DIM) && blockDim.x % 32 == 0);
+    wait_for_earlier();
+    const Pieces sums(pieces, pieces_len, steps, workers, rows, all * DIM);
+    const u32 unit = (blockIdx.x * blockDim.x + threadIdx.x) / LANES;
+    // Lanes past the end take part in the shuffles of their warp.
+    const u32 row = unit < rows * all ? unit / all : 0, head = unit < rows * all ? unit % all : 0;
+    const u32 at = threadIdx.x % LANES * 4;
+    const float4 sum = sums.four(row, head * DIM + at);
+    float x[4] = {sum.x, sum.y, sum.z, sum.w};
+    const bool value = head >= heads + kv_heads, key = head >= heads && !value;
+    float squares = x[0] * x[0] + x[1] * x[1] + x[2] * x[2] + x[3] * x[3];
+#pragma unroll
+    for (u32 apart = LANES / 2; apart > 0; apart /= 2)
+        squares += __shfl_xor_sync(~0u, squares, apart);
+    if (norms_len > 0 && !value) {
+        const float inverse = 1.0f / sqrtf(squares / DIM + eps);
+        const float4 w = *(const float4 *)(norms + (key ? DIM : 0) + at);
+        x[0] = x[0] * inverse * w.x;
+        x[1] = x[1] * inverse * w.y;
+        x[2] = x[2] * inverse * w.z;
+        x[3] = x[3] * inverse * w.w;
+    }
+    const u32 pair = at % (DIM / 2);
+    const float *cosines = angles + (u64)row * DIM + pair, *sines = cosines + DIM / 2;
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) {
+        const float other = __shfl_xor_sync(~0u, x[i], LANES / 2);
+        if (!value)
+            x[i] = x[i] * cosines[i] + (at < DIM / 2 ? -other : other) * sines[i];
+    }
+    if (unit >= rows * all)
+        return;
+    const uint2 halves = make_uint2(narrowed(x[0], x[1]), narrowed(x[2], x[3]));
+    if (head < heads) {
+        *(uint2 *)(q + ((u64)row * heads + head) * DIM + at) = halves;
+        return;
+    }
+    const u32 slot = slots[row], page = slot / page_size, kv = (head - heads) % kv_heads;
+    const u64 to = (((u64)page * kv_heads + kv) * page_size + slot % page_size) * DIM + at;
+    expect(to + 4 <= (value ? values_len : keys_len));
+    *(uint2 *)((value ? values : keys) + to) = halves;
+}
+
+#define ROPE_STORE(NAME, DIM)                                                                            \
+    extern "C" __global__ void NAME(const float *pieces, u64 pieces_len, const float *norms,             \
+                                    u64 norms_len, const float *angles, u64 angles_len,                  \
+                                    const u32 *slots, u64 slots_len, u16 *q, u64 q_len, u16 *keys,       \
+                                    u64 keys_len, u16 *values, u64 values_len, u32 steps, u32 workers,   \
+                                    u32 rows, u32 heads, u32 kv_heads, u32 page_size, float eps)         \
+    {                                                                                                    \
+        rope_store<DIM>(pieces, pieces_len, norms, norms_len, angles, angles_len, slots, slots_len, q,   \
+                        q_len, keys, keys_len, values, values_len, steps, workers, rows, heads,          \
+                        kv_heads, page_size, eps);                                                       \
+    }
+
+ROPE_STORE(rope_store_64, 64)
+ROPE_STORE(rope_store_128, 128)

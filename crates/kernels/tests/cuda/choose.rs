@@ -1,0 +1,118 @@
+//! Choices from the pieces of a product: the CPU's, for the same logits, seeds and positions.
+
+use crate::card;
+use crate::card::{Buffer, Card, narrowed};
+use crate::gemm::Weight;
+use crate::random::Random;
+use device::Cpu;
+use kernels::choose::cuda::{Choices, Draws, Room};
+use kernels::choose::{Draw, choose};
+use kernels::cuda::Pieces;
+use kernels::gemm::cuda::{Products, Shape};
+
+/// What a launch chooses from, and how.
+struct Case {
+    rows: usize,
+    first: usize,
+    allowed: usize,
+    shift: u32,
+    temperatures: Vec<f32>,
+    seeds: Vec<u64>,
+    positions: Vec<u32>,
+}
+
+impl Case {
+    fn random(
+        random: &mut Random,
+        (rows, first, shift): (usize, usize, u32),
+        allowed: usize,
+    ) -> Case {
+        Case {
+            rows,
+            first,
+            allowed,
+            shift,
+            temperatures: (0..rows).map(|row| [0.0, 1.0, 0.3, 7.0][row % 4]).collect(),
+            seeds: (0..rows).map(|_| random.bits()).collect(),
+            positions: (0..rows).map(|_| random.below(1 << 20) as u32).collect(),
+        }
+    }
+
+    /// The CPU's choices from logits.
+    fn on_cpu(&self, logits: &[f32]) -> Vec<u32> {
+        let vocab = logits.len() / self.rows;
+        let draw = |row: usize| Draw {
+            temperature: self.temperatures[row],
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            seed: self.seeds[row],
+            position: self.positions[row] + self.shift,
+        };
+        let draws: Vec<Draw> = (self.first..self.rows).map(draw).collect();
+        let (mut out, logits) = (vec![0; draws.len()], &logits[self.first * vocab..]);
+        choose(&Cpu::new(1), logits, vocab, self.allowed, &draws, &[], &mut out);
+        out
+    }
+
+    /// The card's from the pieces of the same logits.
+    fn on_card(&self, card: &Card, shape: Shape, pieces: &Buffer<f32>) -> Vec<u32> {
+        let choices = Choices::load(&card.cuda).expect("the choices load");
+        let (lane, chosen) = (&card.lanes.forward, self.rows - self.first);
+        let temperatures = card.put(&self.temperatures);
+        let (seeds, positions) = (card.put(&self.seeds), card.put(&self.positions));
+        let wanted = Choices::chunks(self.allowed) * chosen;
+        let mut largest = card.put(&vec![f32::NAN; wanted]);
+        let mut ids = card.put(&vec![u32::MAX; wanted]);
+        let mut scores = card.put(&vec![f64::NAN; wanted]);
+        let mut drawn = card.put(&vec![u32::MAX; wanted]);
+        let mut out = card.put(&vec![u32::MAX; chosen]);
+        let &Case { rows, first, allowed, shift, .. } = self;
+        lane.launch(
+            "choose",
+            (
+                (lane.queue(), pieces.read(lane).view()),
+                (
+                    temperatures.read(lane).view(),
+                    seeds.read(lane).view(),
+                    positions.read(lane).view(),
+                ),
+                (largest.write(lane).view(), ids.write(lane).view()),
+                (scores.write(lane).view(), drawn.write(lane).view()),
+                out.write(lane).view(),
+            ),
+            move |((queue, at), draws, (largest, ids), (scores, drawn), out)| {
+                let (temperatures, seeds, positions) = draws;
+                let draws = Draws { temperatures, seeds, positions, shift };
+                let room = Room { largest, ids, scores, drawn };
+                let logits = Pieces { at, shape, rows: rows as u32 };
+                choices.launch(queue, (logits, allowed), first, draws, room, out);
+            },
+        );
+        card.get(&out)
+    }
+}
+
+#[test]
+fn choices_are_the_cpu_s() {
+    let (card, mut random) = (card(), Random::fresh());
+    let products = Products::load(&card.cuda).expect("the products load");
+    for (vocab, allowed) in
+        [(1usize, 1), (130, 129), (3001, 3000), (20_000, 19_998), (49_152, 49_152)]
+    {
+        // Rows of the weight that come again: every logit has equals.
+        let rows = narrowed(&random.floats(vocab.div_ceil(3) * 64, 1.0));
+        let plain: Vec<u16> = rows.iter().cycle().copied().take(vocab * 64).collect();
+        let weight = Weight::new(&card, plain, Shape::new(vocab, 64, card.cuda.multiprocessors()));
+        for launch in [(1, 0, 1), (16, 1, 0), (40, 0, 1)] {
+            let mut x = narrowed(&random.floats(launch.0 * 64, 1.5));
+            if launch.0 == 40 {
+                x[3 * 64..4 * 64].fill(0x7fff);
+            }
+            let case = Case::random(&mut random, launch, allowed);
+            let want = case.on_cpu(&weight.times(&card, &products, &x));
+            let got = case.on_card(&card, weight.shape, &weight.pieces(&card, &products, &x));
+            assert_eq!(got, want, "{launch:?} of {allowed} of {vocab}");
+        }
+    }
+}

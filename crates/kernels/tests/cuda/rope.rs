@@ -1,0 +1,228 @@
+//! Places, rotations and the store into pages: against the CPU's angles and f64.
+
+use crate::card;
+use crate::card::{Buffer, Card, close, widened};
+use crate::random::Random;
+use crate::small::{BF16, product};
+use kernels::cuda::Pieces;
+use kernels::gemm::cuda::Shape;
+use kernels::rope::Angles;
+use kernels::rope::cuda::{Heads, Placed, Rotations, StepRows, Stored};
+
+/// Rows of requests at random lengths, over pages in random places.
+pub(crate) struct Step {
+    pub(crate) page_size: usize,
+    pub(crate) lengths: Vec<u32>,
+    pub(crate) spans: Vec<u32>,
+    pub(crate) offsets: Vec<u32>,
+    pub(crate) firsts: Vec<u32>,
+    pub(crate) pages: Vec<u32>,
+}
+
+impl Step {
+    /// `requests` holds (length, rows) of each.
+    pub(crate) fn new(random: &mut Random, page_size: usize, requests: &[(usize, usize)]) -> Step {
+        let mut step = Step {
+            page_size,
+            lengths: requests.iter().map(|r| r.0 as u32).collect(),
+            spans: Vec::new(),
+            offsets: Vec::new(),
+            firsts: Vec::new(),
+            pages: Vec::new(),
+        };
+        let mut first = 0;
+        for (request, &(length, rows)) in requests.iter().enumerate() {
+            step.spans.extend((0..rows).map(|_| request as u32));
+            step.offsets.extend(0..rows as u32);
+            step.firsts.push(first);
+            first += (length + rows).div_ceil(page_size) as u32;
+        }
+        step.pages = random.permutation(first as usize + 3)[..first as usize].to_vec();
+        step
+    }
+
+    pub(crate) fn position(&self, row: usize) -> u32 {
+        self.lengths[self.spans[row] as usize] + self.offsets[row]
+    }
+
+    /// The slot of a request's position.
+    pub(crate) fn slot(&self, request: usize, position: usize) -> usize {
+        let page = self.pages[self.firsts[request] as usize + position / self.page_size] as usize;
+        page * self.page_size + position % self.page_size
+    }
+
+    /// Its arrays on the card: lengths, spans, offsets, firsts, pages.
+    pub(crate) fn put(&self, card: &Card) -> [Buffer<u32>; 5] {
+        [&self.lengths, &self.spans, &self.offsets, &self.firsts, &self.pages].map(|a| card.put(a))
+    }
+}
+
+/// The placed rows of a step: positions, slots, angles.
+fn placed(card: &Card, step: &Step, frequencies: &[f32]) -> (Vec<u32>, Buffer<u32>, Buffer<f32>) {
+    let rotations = Rotations::load(&card.cuda).expect("the rotations load");
+    let (lane, rows, page_size) = (&card.lanes.forward, step.spans.len(), step.page_size);
+    let arrays = step.put(card);
+    let inverse = card.put(frequencies);
+    let mut positions = card.put(&vec![u32::MAX; rows]);
+    let mut slots = card.put(&vec![u32::MAX; rows]);
+    let mut angles = card.put(&vec![f32::NAN; rows * 2 * frequencies.len()]);
+    let readings = arrays.each_ref().map(|array| array.read(lane));
+    lane.launch(
+        "places",
+        (
+            lane.queue(),
+            readings.iter().map(|reading| reading.view()).collect::<Vec<_>>(),
+            inverse.read(lane).view(),
+            positions.write(lane).view(),
+            slots.write(lane).view(),
+            angles.write(lane).view(),
+        ),
+        move |(queue, arrays, inverse, positions, slots, angles)| {
+            let [lengths, spans, offsets, firsts, pages] = arrays[..] else {
+                panic!("five arrays")
+            };
+            let step = StepRows { lengths, spans, offsets, firsts, pages, page_size };
+            rotations.places(queue, step, (inverse, 1.0), Placed { positions, slots, angles });
+        },
+    );
+    (card.get(&positions), slots, angles)
+}
+
+/// A layer's heads, the rows they are made for, and where these stand.
+struct Case {
+    heads: Heads,
+    step: Step,
+    positions: Vec<u32>,
+    slots: Buffer<u32>,
+    angles: Buffer<f32>,
+}
+
+impl Case {
+    fn random(card: &Card, random: &mut Random, heads: Heads, page_size: usize) -> Case {
+        let long = (random.below(90_000), 1 + random.below(9));
+        let requests = [(random.below(5000), 5), (0, 1), long];
+        let step = Step::new(random, page_size, &requests);
+        let frequencies: Vec<f32> = (0..heads.dim / 2)
+            .map(|i| 10_000f32.powf(-2.0 * i as f32 / heads.dim as f32))
+            .collect();
+        let (positions, slots, angles) = placed(card, &step, &frequencies);
+        let case = Case { heads, step, positions, slots, angles };
+        case.check_places(card, &frequencies);
+        case
+    }
+
+    fn slot(&self, row: usize) -> usize {
+        self.step.slot(self.step.spans[row] as usize, self.positions[row] as usize)
+    }
+
+    fn check_places(&self, card: &Card, frequencies: &[f32]) {
+        let rows = self.step.spans.len();
+        let want: Vec<u32> = (0..rows).map(|row| self.step.position(row)).collect();
+        assert_eq!(self.positions, want);
+        let want: Vec<u32> = (0..rows).map(|row| self.slot(row) as u32).collect();
+        assert_eq!(card.get(&self.slots), want);
+        let mut on_cpu = Angles::default();
+        on_cpu.fill(&self.positions, frequencies, 1.0);
+        let half = frequencies.len();
+        for (row, got) in card.get(&self.angles).chunks_exact(2 * half).enumerate() {
+            let part = row * half..(row + 1) * half;
+            let want = [&on_cpu.cos[part.clone()], &on_cpu.sin[part]].concat();
+            let want: Vec<f64> = want.into_iter().map(f64::from).collect();
+            // One f32 rounding of two f64 functions, which may differ in their last bit.
+            close("angles", got, &want, |_| 6e-8);
+        }
+    }
+
+    /// q, keys and values of the rows' projections.
+    fn store(
+        &self,
+        card: &Card,
+        (shape, pieces): (Shape, &Buffer<f32>),
+        norms: &[f32],
+    ) -> [Vec<u16>; 3] {
+        let rotations = Rotations::load(&card.cuda).expect("the rotations load");
+        let (lane, heads) = (&card.lanes.forward, self.heads);
+        let (rows, page_size) = (self.step.spans.len(), self.step.page_size);
+        let pool = self.step.pages.iter().max().map_or(1, |&page| page as usize + 1) * page_size;
+        let mut q = card.put(&vec![0x7fff; rows * heads.q * heads.dim]);
+        let mut keys = card.put(&vec![0x7fff; pool * heads.kv * heads.dim]);
+        let mut values = card.put(&vec![0x7fff; pool * heads.kv * heads.dim]);
+        let norms = card.put(norms);
+        lane.launch(
+            "store",
+            (
+                lane.queue(),
+                pieces.read(lane).view(),
+                norms.read(lane).view(),
+                (self.angles.read(lane).view(), self.slots.read(lane).view()),
+                (q.write(lane).view(), keys.write(lane).view(), values.write(lane).view()),
+            ),
+            move |(queue, at, norms, places, (q, keys, values))| {
+                let projected = Pieces { at, shape, rows: rows as u32 };
+                let to = Stored { q, keys, values, page_size };
+                rotations.store(queue, (heads, projected), (norms, 1e-6), places, to);
+            },
+        );
+        [card.get(&q), card.get(&keys), card.get(&values)]
+    }
+
+    fn check_heads(&self, got: &[Vec<u16>; 3], sums: &[f32], norms: &[f32], angles: &[f32]) {
+        let (Heads { q, kv, dim }, page_size) = (self.heads, self.step.page_size);
+        let all = q + 2 * kv;
+        for (at, x) in sums.chunks_exact(dim).enumerate() {
+            let (row, head) = (at / all, at % all);
+            let (want, from) = rotated(x, head, (q, kv), norms, &angles[row * dim..][..dim]);
+            let (slot, kv_head) = (self.slot(row), if head < q { 0 } else { (head - q) % kv });
+            let place = (slot / page_size * kv + kv_head) * page_size + slot % page_size;
+            let place = if from == 0 { row * q + head } else { place };
+            let there = widened(&got[from][place * dim..][..dim]);
+            // A pair may cancel, so the bound follows the larger of its two terms.
+            let most = want.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+            close("head", &there, &want, |i| want[i].abs() * BF16 + most * 1e-6);
+        }
+    }
+}
+
+#[test]
+fn rows_are_placed_and_heads_rotated_and_stored() {
+    let (card, mut random) = (card(), Random::fresh());
+    for (dim, q, kv, page_size) in [(64, 9, 3, 16), (128, 4, 1, 8), (128, 32, 8, 16), (64, 0, 2, 1)]
+    {
+        let case = Case::random(&card, &mut random, Heads { q, kv, dim }, page_size);
+        let rows = case.step.spans.len();
+        let (weight, pieces, sums) = product(&card, &mut random, rows, (q + 2 * kv) * dim);
+        let angles = card.get(&case.angles);
+        for with_norms in [2 * dim, 0] {
+            let norms = random.floats(with_norms, 1.5);
+            let got = case.store(&card, (weight.shape, &pieces), &norms);
+            case.check_heads(&got, &sums, &norms, &angles);
+        }
+    }
+}
+
+/// What becomes of one head in f64, and where it goes: q, keys or values.
+fn rotated(
+    x: &[f32],
+    head: usize,
+    (heads, kv_heads): (usize, usize),
+    norms: &[f32],
+    angles: &[f32],
+) -> (Vec<f64>, usize) {
+    let dim = x.len();
+    let mut x: Vec<f64> = x.iter().map(|&x| x.into()).collect();
+    if head >= heads + kv_heads {
+        return (x, 2);
+    }
+    if !norms.is_empty() {
+        let weight = &norms[if head < heads { 0 } else { dim }..][..dim];
+        let inverse = 1.0 / (x.iter().map(|x| x * x).sum::<f64>() / dim as f64 + 1e-6).sqrt();
+        x.iter_mut().zip(weight).for_each(|(x, &w)| *x *= inverse * f64::from(w));
+    }
+    let (cosines, sines) = angles.split_at(dim / 2);
+    for (i, (&cos, &sin)) in cosines.iter().zip(sines).enumerate() {
+        let (cos, sin) = (f64::from(cos), f64::from(sin));
+        let (a, b) = (x[i], x[i + dim / 2]);
+        (x[i], x[i + dim / 2]) = (a * cos - b * sin, b * cos + a * sin);
+    }
+    (x, usize::from(head >= heads))
+}

@@ -1,0 +1,175 @@
+//! Norms, SwiGLU, embedding, acceptance: against f64 or the CPU's own.
+
+use crate::card;
+use crate::card::{Buffer, Card, close, narrowed, widened};
+use crate::gemm::Weight;
+use crate::random::Random;
+use kernels::accept::accept;
+use kernels::accept::cuda::{Acceptance, Published};
+use kernels::activation::cuda::Activations;
+use kernels::cuda::Pieces;
+use kernels::embed::cuda::Embedding;
+use kernels::gemm::cuda::Products;
+use kernels::norm::cuda::Norms;
+
+/// Half a unit in the last place of a bf16, beside what f32 arithmetic loses.
+pub(crate) const BF16: f64 = 1.0 / 256.0;
+
+/// A product of random rows: its pieces and its sums.
+pub(crate) fn product(
+    card: &Card,
+    random: &mut Random,
+    rows: usize,
+    n: usize,
+) -> (Weight, Buffer<f32>, Vec<f32>) {
+    let products = Products::load(&card.cuda).expect("the products load");
+    let k = 32 * (1 + random.below(9));
+    let weight = Weight::random(card, random, n, k, card.cuda.multiprocessors());
+    let x = narrowed(&random.floats(rows * k, 1.0));
+    let pieces = weight.pieces(card, &products, &x);
+    let sums = weight.times(card, &products, &x);
+    (weight, pieces, sums)
+}
+
+#[test]
+fn norms_add_and_match() {
+    let (card, mut random) = (card(), Random::fresh());
+    let (norms, lane) = (Norms::load(&card.cuda).expect("the norms load"), &card.lanes.forward);
+    for width in [4, 64, 576, 2052, 4096, 8192] {
+        let rows = 1 + random.below(20);
+        let (weight_of, pieces, sums) = product(&card, &mut random, rows, width);
+        let (x, weight) = (random.floats(rows * width, 2.0), random.floats(width, 1.5));
+        let added: Vec<f32> = x.iter().zip(&sums).map(|(a, b)| a + b).collect();
+        let (mut on_card, factors) = (card.put(&x), card.put(&weight));
+        let mut out = card.put(&vec![0x7fff; rows * width]);
+        let stride = width + 12;
+        let mut taken = card.put(&vec![7; rows * stride]);
+        let (norms, shape) = (norms.clone(), weight_of.shape);
+        lane.launch(
+            "norm",
+            (
+                lane.queue(),
+                on_card.write(lane).view(),
+                pieces.read(lane).view(),
+                factors.read(lane).view(),
+                out.write(lane).view(),
+                taken.write(lane).view(),
+            ),
+            move |(queue, mut x, at, weight, out, taken)| {
+                let delta = Some(Pieces { at, shape, rows: rows as u32 });
+                norms.take(queue, (x.read(), width), delta, taken, (8, stride));
+                norms.add_norm(queue, x.all(), delta, (weight, 1e-5), out);
+            },
+        );
+        assert!(card.get(&on_card) == added, "the residual sum of width {width}");
+        let taken = card.get(&taken);
+        for (row, there) in taken.chunks_exact(stride).enumerate() {
+            assert!(there[8..][..width] == narrowed(&added[row * width..][..width]), "row {row}");
+            assert!(
+                there[..8].iter().chain(&there[8 + width..]).all(|&x| x == 7),
+                "beside row {row}"
+            );
+        }
+        let mut want = Vec::new();
+        for row in added.chunks_exact(width) {
+            let squares: f64 = row.iter().map(|&x| f64::from(x).powi(2)).sum();
+            let inverse = 1.0 / (squares / width as f64 + 1e-5).sqrt();
+            want.extend(
+                row.iter().zip(&weight).map(|(&x, &w)| f64::from(x) * inverse * f64::from(w)),
+            );
+        }
+        // f32 sums of squares of one sign lose far less than half a unit of a bf16.
+        close("norm", &widened(&card.get(&out)), &want, |i| want[i].abs() * (BF16 + 1e-4));
+    }
+}
+
+#[test]
+fn swiglu_matches() {
+    let (card, mut random) = (card(), Random::fresh());
+    let activations = Activations::load(&card.cuda).expect("the activations load");
+    let lane = &card.lanes.forward;
+    for width in [4, 68, 1536, 12_288] {
+        let rows = 1 + random.below(16);
+        let (weight, pieces, sums) = product(&card, &mut random, rows, 2 * width);
+        let mut out = card.put(&vec![0x7fff; rows * width]);
+        let (activations, shape) = (activations.clone(), weight.shape);
+        lane.launch(
+            "swiglu",
+            (lane.queue(), pieces.read(lane).view(), out.write(lane).view()),
+            move |(queue, at, out)| {
+                activations.swiglu(queue, Pieces { at, shape, rows: rows as u32 }, out);
+            },
+        );
+        let want: Vec<f64> = (0..rows * width)
+            .map(|i| {
+                let row = &sums[i / width * 2 * width..];
+                let (gate, up) = (f64::from(row[i % width]), f64::from(row[width + i % width]));
+                gate / (1.0 + (-gate).exp()) * up
+            })
+            .collect();
+        close("swiglu", &widened(&card.get(&out)), &want, |i| {
+            want[i].abs() * (BF16 + 1e-5) + 1e-30
+        });
+    }
+}
+
+#[test]
+fn an_embedding_is_the_row_of_its_id() {
+    let (card, mut random) = (card(), Random::fresh());
+    let embedding = Embedding::load(&card.cuda).expect("the embedding loads");
+    let (lane, width, tokens) = (&card.lanes.forward, 37, 90);
+    let table = narrowed(&random.floats(tokens * width, 3.0));
+    let ids: Vec<u32> = (0..23).map(|_| random.below(tokens) as u32).collect();
+    let (on_card, picked) = (card.put(&table), card.put(&ids));
+    let mut x = card.put(&vec![f32::NAN; ids.len() * width]);
+    lane.launch(
+        "embed",
+        (lane.queue(), on_card.read(lane).view(), picked.read(lane).view(), x.write(lane).view()),
+        move |(queue, table, ids, x)| {
+            embedding.launch(queue, (table, width), ids, x);
+        },
+    );
+    let want: Vec<f32> =
+        ids.iter().flat_map(|&id| widened(&table[id as usize * width..][..width])).collect();
+    assert!(card.get(&x) == want);
+}
+
+#[test]
+fn acceptance_is_the_host_s() {
+    let (card, mut random) = (card(), Random::fresh());
+    let acceptance = Acceptance::load(&card.cuda).expect("the acceptance loads");
+    let lane = &card.lanes.forward;
+    for width in [1, 2, 8, 16] {
+        let requests = 1 + random.below(40);
+        let rows = requests * width;
+        let mut ids = || -> Vec<u32> { (0..rows).map(|_| random.below(2) as u32).collect() };
+        let (tokens, choices) = (ids(), ids());
+        let before: Vec<u32> = (0..requests).map(|i| i as u32 * 7).collect();
+        let starts: Vec<u32> = (0..requests).rev().map(|i| (i * width) as u32).collect();
+        let (a, b, c) = (card.put(&tokens), card.put(&choices), card.put(&starts));
+        let mut lengths = card.put(&before);
+        let (mut anchors, mut kept) = (card.put(&before), card.put(&before));
+        let acceptance = acceptance.clone();
+        lane.launch(
+            "accept",
+            (
+                lane.queue(),
+                (a.read(lane).view(), b.read(lane).view(), c.read(lane).view()),
+                (lengths.write(lane).view(), anchors.write(lane).view(), kept.write(lane).view()),
+            ),
+            move |(queue, (tokens, choices, starts), to)| {
+                let (lengths, anchors, kept) = to;
+                let published = Published { lengths, anchors, kept };
+                acceptance.launch(queue, tokens, choices, (starts, width), published);
+            },
+        );
+        let (lengths, anchors, kept) = (card.get(&lengths), card.get(&anchors), card.get(&kept));
+        for (i, &start) in starts.iter().enumerate() {
+            let block = start as usize..start as usize + width;
+            let accepted = accept(&tokens[block.clone()][1..], &choices[block.clone()]);
+            assert_eq!(kept[i] as usize, accepted + 1);
+            assert_eq!(lengths[i], before[i] + kept[i]);
+            assert_eq!(anchors[i], choices[block][accepted]);
+        }
+    }
+}
