@@ -64,9 +64,9 @@ export class Chat {
     this.busy(true);
     let said = "";
     try {
-      const figures = await generate(messages, this.page.options(), running.signal, (event, now) => {
-        this.follow(() => write(answer.words, event));
-        said += event.text;
+      const figures = await generate(messages, this.page.options(), running.signal, (events, now) => {
+        this.follow(() => write(answer.words, events));
+        said = now.text;
         this.page.figures(now);
         answer.figures.textContent = now.words();
       });
