@@ -56,14 +56,8 @@ export class Figures {
 }
 
 /**
- * How long events are gathered before they are heard, in milliseconds. Whoever hears them lays the whole
- * text out anew; for each token of a long one that keeps the page from anything else.
- */
-const PACE = 50;
-
-/**
- * Generates behind `messages` and hands its events to `hear`, several at a time. `options` holds
- * temperature, seed, length, whether to draft and how wide to verify.
+ * Generates behind `messages` and hands each event to `hear`. `options` holds temperature, seed,
+ * length, whether to draft and how wide to verify.
  */
 export async function generate(messages, options, signal, hear) {
   const { template, temperature, seed, length, draft, width } = options;
@@ -77,32 +71,15 @@ export async function generate(messages, options, signal, hear) {
     speculation: { enabled: draft, max_width: draft ? width : undefined, report: true },
   };
   const figures = new Figures();
-  const fresh = [];
-  let timer;
-  const tell = () => {
-    clearTimeout(timer);
-    timer = undefined;
-    if (fresh.length > 0) hear(fresh.splice(0), figures);
-  };
-  try {
-    for await (const event of stream("/generate", body, signal)) {
-      figures.take(event, performance.now());
-      fresh.push(event);
-      timer ??= setTimeout(tell, PACE);
-    }
-  } finally {
-    tell();
+  for await (const event of stream("/generate", body, signal)) {
+    figures.take(event, performance.now());
+    hear(event, figures);
   }
   return figures;
 }
 
 /** Appends what is new to `element`, as text and never as markup. */
-export function write(element, events) {
-  element.append(...events.flatMap(pieces));
-}
-
-/** What an event adds to the text. */
-function pieces(event) {
+export function write(element, event) {
   const pieces = event.meta_info.output_segments.map((piece) => {
     const span = document.createElement("span");
     span.className = piece.drafted ? "drafted" : "own";
@@ -119,5 +96,5 @@ function pieces(event) {
     const own = pieces.findLastIndex((piece) => piece.className === "own");
     pieces.splice(own < 0 ? pieces.length : own, 0, mark);
   }
-  return pieces;
+  element.append(...pieces);
 }

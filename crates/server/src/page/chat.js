@@ -5,6 +5,9 @@ import { onEnter } from "/page/keys.js";
 
 const byId = (id) => document.getElementById(id);
 
+/** Milliseconds between two looks at where the end of the text is. */
+const PACE = 50;
+
 export class Chat {
   /** `page` says what the settings are and takes figures, states and problems. */
   constructor(page) {
@@ -19,6 +22,11 @@ export class Chat {
       this.send();
     });
     onEnter(this.prompt, () => this.send());
+    const { log } = this;
+    this.atEnd = true;
+    log.addEventListener("scroll", () => {
+      this.atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+    });
     byId("stop").addEventListener("click", () => this.stop());
     byId("fresh").addEventListener("click", () => this.fresh());
   }
@@ -64,9 +72,10 @@ export class Chat {
     this.busy(true);
     let said = "";
     try {
-      const figures = await generate(messages, this.page.options(), running.signal, (events, now) => {
-        this.follow(() => write(answer.words, events));
-        said = now.text;
+      const figures = await generate(messages, this.page.options(), running.signal, (event, now) => {
+        write(answer.words, event);
+        this.keepUp();
+        said += event.text;
         this.page.figures(now);
         answer.figures.textContent = now.words();
       });
@@ -88,12 +97,15 @@ export class Chat {
     this.busy(false);
   }
 
-  /** Writes, and keeps the end in sight for whoever looks at it. */
-  follow(change) {
-    const { log } = this;
-    const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
-    change();
-    if (atEnd) log.scrollTop = log.scrollHeight;
+  /**
+   * Keeps the end in sight for whoever looks at it: now and then, since where the end is has the whole text
+   * laid out. For each token of a long answer that would keep the page from anything else.
+   */
+  keepUp() {
+    this.scrolling ??= setTimeout(() => {
+      this.scrolling = undefined;
+      if (this.atEnd) this.log.scrollTop = this.log.scrollHeight;
+    }, PACE);
   }
 
   busy(is) {

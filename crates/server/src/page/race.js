@@ -80,9 +80,9 @@ export class Race {
   async run(name, text, options) {
     const messages = [{ role: "user", content: text }];
     const events = [];
-    const figures = await generate(messages, options, this.running.signal, (fresh, now) => {
-      events.push(...fresh);
-      write(byId(`${name}-text`), fresh);
+    const figures = await generate(messages, options, this.running.signal, (event, now) => {
+      events.push(event);
+      write(byId(`${name}-text`), event);
       byId(`${name}-figures`).textContent = now.words();
       this.page.figures(now);
     });
@@ -108,7 +108,7 @@ export class Race {
       const wait = begin + figures.times[i] - performance.now();
       // Stopped: the rest is written at once.
       if (wait > 0 && !signal.aborted) await new Promise((done) => setTimeout(done, wait));
-      write(text, [event]);
+      write(text, event);
     }
   }
 }

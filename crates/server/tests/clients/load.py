@@ -223,7 +223,7 @@ MALFORMED = [
     json_post(b"[" * 20_000 + b"]" * 20_000),
     json_post(b'{"prompt": 7}'),
     json_post(b'{"prompt": ""}'),
-    json_post(b'{"prompt": "x", "max_tokens": 0}'),
+    json_post(b'{"prompt": "x", "max_tokens": -1}'),
     json_post(b'{"prompt": "x", "temperature": "hot"}'),
     json_post(b'{"prompt": "x", "temperature": 1e400}'),
     json_post(b'{"prompt": "x", "n": 1e9}'),

@@ -33,8 +33,9 @@ npm install --silent --no-audit --no-fund --prefix "$work" "openai@$OPENAI_NODE"
 cp "$here"/*.test.mjs "$work/"
 
 printf '# for the suite\nsk-suite\n' >"$work/keys"
-# Few descriptors, so that crowds meet the limit; and little patience with connections whose end was lost.
-(ulimit -n 1024 && exec "$binary" serve --port 0 --header-timeout 15 --served-name smollm2 --api-key-file "$work/keys" --log json \
+# Few descriptors, so that crowds meet the limit; little patience with connections whose end was lost; and no
+# memory for answers that take longer than the suites wait.
+(ulimit -n 1024 && exec "$binary" serve --port 0 --kv-tokens 4096 --header-timeout 15 --served-name smollm2 --api-key-file "$work/keys" --log json \
     >"$work/ready" 2>"$work/log") &
 server=$!
 trap 'kill -KILL $server 2>/dev/null || true' EXIT
@@ -57,7 +58,7 @@ export SLIPSTREAM_URL
 (cd "$work" && PYTHONPATH=$here SCHEMATHESIS_HOOKS=schema_hooks "$work/venv/bin/schemathesis" run \
     "$SLIPSTREAM_URL/openapi.json" --header 'Authorization: Bearer sk-suite' --no-color \
     --seed 1 --max-examples 30 --max-time 30 --phases coverage,fuzzing --generation-database none \
-    --request-timeout 60 --suppress-health-check all --checks "$SCHEMA_CHECKS")
+    --request-timeout 120 --suppress-health-check all --checks "$SCHEMA_CHECKS")
 "$work/venv/bin/python" "$here/snippets.py" "$work" "$root/docs/guide/serve.md" "$root/docs/guide/clients.md"
 SLIPSTREAM_BROWSER=$(command -v chromium)
 export SLIPSTREAM_BROWSER
