@@ -189,20 +189,19 @@ impl Scheduler {
             }
             let place = running.sequence.place;
             let outside = self.cache.outside(&running.lease);
-            let Some(youngest) = self.youngest_after(place) else {
-                let first = self.staying().next().map(|running| running.sequence.place);
-                if first != Some(place) {
-                    return None;
+            let first = self.staying().next().map(|running| running.sequence.place);
+            let retracted = match self.youngest_after(place) {
+                Some(youngest) => youngest,
+                None if first != Some(place) => return None,
+                None => {
+                    // Pages of its prefix may be there twice: those it reads, and others that came
+                    // with drafter context since. It fits when it starts again, on the latter.
+                    assert_ne!(outside, 0, "a request that is served first fits alone");
+                    place
                 }
-                // Pages of its prefix may be there twice: those it reads, and others that came
-                // with drafter context since. It fits when it starts again, on the latter.
-                assert_ne!(outside, 0, "a request that is served first fits alone");
-                self.tally.retractions += 1;
-                self.retract(place);
-                return None;
             };
             self.tally.retractions += 1;
-            self.retract(youngest);
+            self.retract(retracted);
         }
     }
 
