@@ -22,9 +22,9 @@ const BATCH: usize = 64;
 /// the head costs what it reads.
 const PROPOSED: usize = 2;
 
-/// Drafts of a row that go through the head together, where not all may be worth verifying: the head
-/// costs about as much as the next four of a block, and what follows an unlikely draft is wasted.
-const WAVE: usize = 4;
+/// Drafts of a row that go through the head together, where not all may be worth verifying: reading the
+/// head takes as long as multiplying it with so many, and what follows an unlikely draft is wasted.
+const WAVE: usize = 8;
 
 /// Committed tokens that wait to be absorbed, in the order they came.
 #[derive(Default)]
