@@ -34,10 +34,11 @@ macro_rules! source {
 pub(crate) use source;
 
 /// Every source, for those that compile them without a card.
-pub const SOURCES: [Source; 8] = [
+pub const SOURCES: [Source; 9] = [
     crate::accept::cuda::SOURCE,
     crate::activation::cuda::SOURCE,
     crate::attention::cuda::SOURCE,
+    crate::bias::cuda::SOURCE,
     crate::choose::cuda::SOURCE,
     crate::embed::cuda::SOURCE,
     crate::gemm::cuda::SOURCE,
