@@ -6,7 +6,10 @@ mod scripted;
 mod simulated;
 
 pub use crate::shaper::Shaper;
+pub use crate::target::Features;
 pub use dflash::DflashDrafter;
+#[cfg(feature = "cuda")]
+pub(crate) use dflash::{PROPOSED, in_reach, shape};
 pub use none::NoDrafter;
 pub use scripted::Scripted;
 pub use simulated::{Chances, Simulated};
@@ -25,10 +28,10 @@ pub trait Drafter: Send {
     /// fine: the row then verifies a narrower block.
     fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]);
 
-    /// Takes in committed tokens: `features` (`[rows, taps · hidden]`) at `positions`, whose KV
-    /// slots are `slots`. May leave the work to [`Drafter::settle`]; a slot that comes twice ends
+    /// Takes in committed tokens: the `features` of rows of the last pass, which stand at `positions`
+    /// and whose KV slots are `slots`. May leave the work to [`Drafter::settle`]; a slot that comes twice ends
     /// up with what came last.
-    fn absorb(&mut self, features: &[f32], positions: &[u32], slots: &[u32]);
+    fn absorb(&mut self, features: Features<'_>, positions: &[u32], slots: &[u32]);
 
     /// Does what [`Drafter::absorb`] left. [`Drafter::propose`] sees all that was absorbed in any
     /// case; the engine calls this before it, so that the time of the two is told apart.
