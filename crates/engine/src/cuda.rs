@@ -227,11 +227,21 @@ struct Chooser<'c> {
 }
 
 impl Chooser<'_> {
-    /// Chooses again on the host for those of `rows` that ask for it.
-    fn finish(&self, rows: &[usize], draws: &[Draw], shapes: &[Shape<'_>], out: &mut [u32]) {
+    /// Chooses for each of `rows`: `on_card` does it where the card can, for any of them.
+    fn choose(
+        &self,
+        rows: &[usize],
+        draws: &[Draw],
+        shapes: &[Shape<'_>],
+        out: &mut [u32],
+        on_card: impl FnOnce(&mut [u32]),
+    ) {
         let plain = Shape::default();
         let shape = |i: usize| shapes.get(i).copied().unwrap_or(plain);
         let mine: Vec<usize> = (0..rows.len()).filter(|&i| by_host(&draws[i], &shape(i))).collect();
+        if mine.len() < rows.len() {
+            on_card(out);
+        }
         for some in mine.chunks(SLAB) {
             let places: Vec<usize> = some.iter().map(|&i| rows[i]).collect();
             let logits = self.card.get().logits(&places, self.ids);
@@ -286,9 +296,9 @@ impl Target for CardTarget {
     fn choose(&mut self, rows: &[usize], draws: &[Draw], shapes: &[Shape<'_>], out: &mut [u32]) {
         self.asked = rows.to_vec();
         self.slab = Mutex::default();
-        self.card.get().choose(rows, draws, out);
         let (card, cpu, width) = (&self.card, &self.cpu, (self.vocab, self.allowed));
-        Chooser { card, cpu, ids: Ids::All, width }.finish(rows, draws, shapes, out);
+        let on_card = |out: &mut [u32]| card.get().choose(rows, draws, out);
+        Chooser { card, cpu, ids: Ids::All, width }.choose(rows, draws, shapes, out, on_card);
     }
 
     fn log_probs(&self, index: usize, token: u32, top: usize) -> LogProbs {
@@ -360,10 +370,13 @@ impl Drafter for CardDrafter {
             return;
         }
         let all = self.card.get().draft(&self.pass, &draws);
-        let mut chosen: Vec<u32> = wanted.iter().map(|&row| all[row]).collect();
+        let mut chosen = vec![0; wanted.len()];
+        let on_card = |out: &mut [u32]| {
+            out.iter_mut().zip(&wanted).for_each(|(out, &row)| *out = all[row]);
+        };
         let (card, cpu, width) = (&self.card, &self.cpu, (self.proposed, self.proposed));
         let chooser = Chooser { card, cpu, ids: Ids::Proposed, width };
-        chooser.finish(&wanted, &asked, &shapes, &mut chosen);
+        chooser.choose(&wanted, &asked, &shapes, &mut chosen, on_card);
         let mut chosen = chosen.into_iter();
         for (row, out) in rows.iter().zip(out).filter(|(row, _)| in_reach(row, block, context)) {
             out.extend(chosen.by_ref().take(row.width - 1));

@@ -94,9 +94,11 @@ impl Pair {
         }
     }
 
-    /// Tokens that 4 GiB of KV memory hold, target and drafter together.
+    /// Tokens that 4 GiB of KV memory hold, or half of what a card has left, target and drafter
+    /// together.
     pub fn affordable_kv_tokens(&self) -> usize {
-        DEFAULT_KV_BYTES / self.kv_token_bytes()
+        let bytes = self.free_on_card().map_or(DEFAULT_KV_BYTES, |free| free / 2);
+        bytes / self.kv_token_bytes()
     }
 
     /// Positions that the drafter drafts in one pass, the anchor included; `None` without one.
