@@ -168,6 +168,9 @@ impl Forward {
         }
         let prompts = blocks.iter().map(|block| self.score(block)).collect();
         let chosen = self.choose(&blocks);
+        if chosen.is_empty() {
+            self.target.finish();
+        }
         let (mut outcomes, logprobs) = self.accept(&blocks, &chosen);
         let accepted = self.clock.now();
         for (block, outcome) in blocks.iter().zip(&mut outcomes) {
@@ -376,9 +379,8 @@ impl Forward {
 
     /// Gives the drafter the features of the tokens that now have KV.
     fn absorb(&mut self, blocks: &[Block<'_>], outcomes: &[RowOutcome]) {
-        let features = self.target.features();
-        let width = features.len() / self.pass.rows().max(1);
-        if width == 0 {
+        let (features, all) = (self.target.features(), self.pass.rows());
+        if features.is_empty() {
             return;
         }
         for (block, outcome) in blocks.iter().zip(outcomes) {
@@ -389,8 +391,8 @@ impl Forward {
             let tokens = block.context..block.context + kept;
             let positions: Vec<u32> = tokens.clone().map(|t| t as u32).collect();
             let slots: Vec<u32> = tokens.map(|t| slot(t, block.pages, self.page_size)).collect();
-            let rows = block.first * width..(block.first + kept) * width;
-            self.drafter.absorb(&features[rows], &positions, &slots);
+            let own = features.rows(block.first..block.first + kept, all);
+            self.drafter.absorb(own, &positions, &slots);
             self.clock.work("absorb", kept);
         }
     }

@@ -12,6 +12,8 @@
 
 mod collect;
 mod counters;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod draft;
 mod forward;
 mod guide;
@@ -32,7 +34,7 @@ pub use collect::{Collector, Output, RunError};
 pub use counters::{Counters, StepTimes};
 pub use memory::{EngineOptions, KV_SHARE, KvNeed, KvPages};
 pub use output::{Finished, PromptToken, Segment, Stats, TokenOut, Update};
-pub use pair::{Pair, PairOptions};
+pub use pair::{OnHost, Pair, PairOptions};
 pub use recent::{RECENT_STEPS, Span, StepRecord};
 pub use schedule::{
     Constrained, Constraint, CostCurve, Discipline, End, FinishReason, Limits, MOST_BIASES,
@@ -40,22 +42,22 @@ pub use schedule::{
     StepCost, Stops, Tally, WidthPolicy,
 };
 pub use service::{Event, Handle, Service, Stream, SubmitError, Ticket};
-pub use target::{Target, Vocabulary};
+pub use target::{Features, Target, Vocabulary};
 
 pub use device::Fence;
 use device::{Clock, DeviceLost, HostDevice, Threads, Usage};
-use draft::{DflashDrafter, Drafter, NoDrafter};
+use draft::Drafter;
 use forward::Forward;
 pub use kernels::choose::LogProbs;
 use memory::Geometry;
 use open::Requests;
+use pair::Models;
 use recent::Recent;
 use schedule::{Bounds, Early, Scheduler, SchedulerOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use step::{InFlight, Pipeline, Sizes};
-use target::LanguageModel;
 
 /// The engine. See [`Engine::turn`].
 pub struct Engine<D: HostDevice = Threads> {
@@ -348,19 +350,15 @@ impl<D: HostDevice> Engine<D> {
 impl Parts {
     /// A pair's target and drafter with memory for `options`.
     pub fn of(pair: Pair, options: &EngineOptions) -> Parts {
-        let Geometry { pages, context } = Geometry::plan(&pair, options);
-        let page_size = options.page_size;
-        let Pair { cpu, target, draft, tokenizer, .. } = pair;
-        let (target, allowed) = (Arc::new(target), tokenizer.len());
-        let mask_id = draft.as_ref().map(|model| model.config().mask_id);
-        let drafter: Box<dyn Drafter> = match draft {
-            Some(model) => {
-                let (cpu, target) = (cpu.clone(), target.clone());
-                Box::new(DflashDrafter::new(cpu, model, target, pages, page_size, allowed))
-            }
-            None => Box::new(NoDrafter),
+        let geometry = Geometry::plan(&pair, options);
+        let Geometry { pages, context, .. } = geometry;
+        let mask_id = pair.draft_config().map(|draft| draft.mask_id);
+        let Pair { models, tokenizer, .. } = pair;
+        let (target, drafter) = match models {
+            Models::Host(models) => models.with_memory(&geometry, tokenizer.len()),
+            #[cfg(feature = "cuda")]
+            Models::Card(models) => models.with_memory(&geometry, options, tokenizer.len()),
         };
-        let target = Box::new(LanguageModel::new(cpu, target, pages, page_size, allowed));
         Parts { target, drafter, vocabulary: tokenizer, context, pages, mask_id }
     }
 }

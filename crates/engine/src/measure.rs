@@ -128,7 +128,7 @@ fn draw(position: usize) -> Draw {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draft::Scripted;
+    use crate::draft::{Features, Scripted};
     use kernels::choose::{LogProbs, Shape};
 
     /// A target that writes down how many rows its passes had.
@@ -144,8 +144,8 @@ mod tests {
             self.rows.push(pass.rows());
         }
 
-        fn features(&self) -> &[f32] {
-            &[]
+        fn features(&self) -> Features<'_> {
+            Features::none()
         }
 
         fn choose(&mut self, rows: &[usize], _: &[Draw], _: &[Shape<'_>], _: &mut [u32]) {

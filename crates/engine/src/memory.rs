@@ -1,6 +1,7 @@
 //! How much KV memory an engine takes, fixed when it starts.
 
 use crate::Pair;
+use crate::pair::Models;
 use device::Fence;
 use schedule::{Discipline, StepCost, WidthPolicy};
 
@@ -81,23 +82,28 @@ impl Default for EngineOptions {
 impl Pair {
     /// Most tokens of a sequence that the target was made for.
     pub fn context(&self) -> usize {
-        self.target.config().context
+        self.config().context
     }
 
     /// Bytes of a token's keys and values, target and drafter together.
     pub fn kv_token_bytes(&self) -> usize {
-        let draft = self.draft.as_ref().map_or(0, |draft| draft.kv_token_bytes());
-        self.target.kv_token_bytes() + draft
+        match &self.models {
+            Models::Host(models) => models.kv_token_bytes(),
+            #[cfg(feature = "cuda")]
+            Models::Card(models) => models.kv_token_bytes(),
+        }
     }
 
-    /// Tokens that 4 GiB of KV memory hold, target and drafter together.
+    /// Tokens that 4 GiB of KV memory hold, or half of what a card has left, target and drafter
+    /// together.
     pub fn affordable_kv_tokens(&self) -> usize {
-        DEFAULT_KV_BYTES / self.kv_token_bytes()
+        let bytes = self.free_on_card().map_or(DEFAULT_KV_BYTES, |free| free / 2);
+        bytes / self.kv_token_bytes()
     }
 
     /// Positions that the drafter drafts in one pass, the anchor included; `None` without one.
     pub fn block(&self) -> Option<usize> {
-        self.draft.as_ref().map(|draft| draft.config().block)
+        self.draft_config().map(|draft| draft.block)
     }
 }
 
@@ -117,6 +123,8 @@ pub struct KvPages {
 /// The sizes that follow from the options and the pair.
 pub(crate) struct Geometry {
     pub(crate) pages: usize,
+    /// Tokens of a page.
+    pub(crate) page_size: usize,
     /// Most tokens of a sequence: the model's context, or what the pages hold.
     pub(crate) context: usize,
 }
@@ -128,7 +136,7 @@ impl Geometry {
         let pages = tokens.div_ceil(options.page_size).max(1);
         // The last token of a sequence is chosen, never computed: it needs no slot.
         let context = context.min(pages * options.page_size + 1);
-        Geometry { pages, context }
+        Geometry { pages, page_size: options.page_size, context }
     }
 }
 

@@ -1,10 +1,18 @@
 //! A target, its tokenizer and template, and perhaps a drafter: everything an engine serves.
 
+use crate::EngineOptions;
+#[cfg(feature = "cuda")]
+use crate::cuda::OnCard;
+use crate::draft::{DflashDrafter, Drafter, NoDrafter};
+use crate::memory::Geometry;
+use crate::target::{LanguageModel, Target};
 use device::Cpu;
 use model::chat::ChatTemplate;
 use model::checkpoint::Checkpoint;
+use model::config::ModelConfig;
 use model::decoder::Decoder;
 use model::dflash::Dflash;
+use model::dflash_config::DflashConfig;
 use model::tokenizer::Tokenizer;
 use model::{LoadError, Precision};
 use std::path::Path;
@@ -37,26 +45,42 @@ pub struct Pair {
     pub tokenizer: Arc<Tokenizer>,
     /// The target's chat template, if its files have one.
     pub template: Option<Arc<ChatTemplate>>,
+    pub(crate) models: Models,
+    pub(crate) unused: Vec<String>,
+}
+
+/// Models where they run.
+pub(crate) enum Models {
+    Host(OnHost),
+    #[cfg(feature = "cuda")]
+    Card(OnCard),
+}
+
+/// A target and drafter that run on the CPU.
+pub struct OnHost {
     pub(crate) cpu: Cpu,
     /// The target.
     pub target: Decoder,
     /// The drafter, if there is one.
     pub draft: Option<Dflash>,
-    unused: Vec<String>,
 }
 
-impl Pair {
-    /// Loads `target` (GGUF file or folder) and, if given, the drafter folder `draft`, checking
-    /// that they belong together.
+/// What a pair's models become once they have memory.
+pub(crate) type Faces = (Box<dyn Target>, Box<dyn Drafter>);
+
+/// A target's files, and what is read of them whatever runs it.
+pub(crate) struct TargetFiles {
+    pub(crate) files: Checkpoint,
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) template: Option<Arc<ChatTemplate>>,
+}
+
+impl TargetFiles {
+    /// Opens a GGUF file or folder.
     ///
     /// # Errors
-    /// Anything wrong with either, naming the file, the field and the remedy.
-    pub fn load(
-        cpu: &Cpu,
-        target: &Path,
-        draft: Option<&Path>,
-        options: &PairOptions,
-    ) -> Result<Pair, LoadError> {
+    /// Anything wrong with it, naming the file, the field and the remedy.
+    pub(crate) fn open(target: &Path) -> Result<TargetFiles, LoadError> {
         let files = Checkpoint::open(target)?;
         let tokenizer = Tokenizer::load(&files)?;
         let vocab = files.config().vocab;
@@ -72,6 +96,23 @@ impl Pair {
             ));
         }
         let template = ChatTemplate::load(&files, &tokenizer)?.map(Arc::new);
+        Ok(TargetFiles { files, tokenizer: Arc::new(tokenizer), template })
+    }
+}
+
+impl Pair {
+    /// Loads `target` (GGUF file or folder) and, if given, the drafter folder `draft`, checking
+    /// that they belong together.
+    ///
+    /// # Errors
+    /// Anything wrong with either, naming the file, the field and the remedy.
+    pub fn load(
+        cpu: &Cpu,
+        target: &Path,
+        draft: Option<&Path>,
+        options: &PairOptions,
+    ) -> Result<Pair, LoadError> {
+        let TargetFiles { files, tokenizer, template } = TargetFiles::open(target)?;
         let draft = draft
             .map(|path| {
                 Dflash::load(cpu, path, files.config(), options.block, options.draft_precision)
@@ -80,12 +121,85 @@ impl Pair {
         let target = Decoder::load(cpu, &files, options.precision)?;
         let mut unused = files.unused();
         unused.extend(draft.iter().flat_map(|d| d.unused().iter().cloned()));
-        let tokenizer = Arc::new(tokenizer);
-        Ok(Pair { tokenizer, template, cpu: cpu.clone(), target, draft, unused })
+        let models = Models::Host(OnHost { cpu: cpu.clone(), target, draft });
+        Ok(Pair { tokenizer, template, models, unused })
     }
 
     /// The tensors of the checkpoints that nothing used, for a warning.
     pub fn unused(&self) -> &[String] {
         &self.unused
+    }
+
+    /// The target's configuration.
+    pub fn config(&self) -> &ModelConfig {
+        match &self.models {
+            Models::Host(models) => models.target.config(),
+            #[cfg(feature = "cuda")]
+            Models::Card(models) => models.config(),
+        }
+    }
+
+    /// The drafter's configuration; `None` without one.
+    pub fn draft_config(&self) -> Option<&DflashConfig> {
+        match &self.models {
+            Models::Host(models) => models.draft.as_ref().map(Dflash::config),
+            #[cfg(feature = "cuda")]
+            Models::Card(models) => models.drafter(),
+        }
+    }
+
+    /// Whether the device on which the pair runs has memory for an engine with `options`. The CPU is
+    /// taken at its word.
+    ///
+    /// # Errors
+    /// It has not: how much is asked for, and which option to change.
+    pub fn fits(&self, options: &EngineOptions) -> Result<(), LoadError> {
+        match (&self.models, Geometry::plan(self, options)) {
+            (Models::Host(_), _) => Ok(()),
+            #[cfg(feature = "cuda")]
+            (Models::Card(models), geometry) => {
+                models.fits(&geometry, options, self.tokenizer.len())
+            }
+        }
+    }
+
+    /// Bytes of the card's memory that nobody has, where the pair runs on one.
+    pub fn free_on_card(&self) -> Option<usize> {
+        match &self.models {
+            Models::Host(_) => None,
+            #[cfg(feature = "cuda")]
+            Models::Card(models) => Some(models.free()),
+        }
+    }
+
+    /// The models, where they run on the CPU.
+    pub fn on_host(&self) -> Option<&OnHost> {
+        match &self.models {
+            Models::Host(models) => Some(models),
+            #[cfg(feature = "cuda")]
+            Models::Card(_) => None,
+        }
+    }
+}
+
+impl OnHost {
+    pub(crate) fn kv_token_bytes(&self) -> usize {
+        let draft = self.draft.as_ref().map_or(0, Dflash::kv_token_bytes);
+        self.target.kv_token_bytes() + draft
+    }
+
+    /// Target and drafter with memory; ids below `allowed` may be chosen.
+    pub(crate) fn with_memory(self, geometry: &Geometry, allowed: usize) -> Faces {
+        let OnHost { cpu, target, draft } = self;
+        let &Geometry { pages, page_size, .. } = geometry;
+        let target = Arc::new(target);
+        let drafter: Box<dyn Drafter> = match draft {
+            Some(model) => {
+                let (cpu, target) = (cpu.clone(), target.clone());
+                Box::new(DflashDrafter::new(cpu, model, target, pages, page_size, allowed))
+            }
+            None => Box::new(NoDrafter),
+        };
+        (Box::new(LanguageModel::new(cpu, target, pages, page_size, allowed)), drafter)
     }
 }

@@ -5,16 +5,22 @@ use kernels::choose::{Draw, LogProbs, Shape, choose, log_probs};
 use kernels::kv_store::KvPool;
 use model::decoder::{Decoder, Workspace};
 use model::pass::Pass;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Verifies blocks. Owned by the forward lane, with its KV memory.
 pub trait Target: Send {
     /// Runs the model over `pass`, storing the keys and values of its rows at their slots, and
-    /// keeps the outputs of the layers in `taps` for [`Target::features`].
+    /// keeps the outputs of the layers in `taps` for [`Target::features`]. May return while the work
+    /// goes on: whoever asks for its results waits for them.
     fn forward(&mut self, pass: &Pass, taps: &[usize]);
 
-    /// The tapped outputs of the last pass, `[rows, taps · hidden]`.
-    fn features(&self) -> &[f32];
+    /// Waits for what [`Target::forward`] left running. The engine calls this where nothing is chosen,
+    /// so that a step has ended when it says so.
+    fn finish(&mut self) {}
+
+    /// The tapped outputs of all rows of the last pass.
+    fn features(&self) -> Features<'_>;
 
     /// Chooses the next token after each of the given rows of the last pass, `rows.len()` in all.
     /// `shapes` has one for each of them, or none at all; a row's own changes its logits first.
@@ -28,6 +34,60 @@ pub trait Target: Send {
     /// most likely ones there, as the model has them; `rows.len()` in all. What [`Target::choose`] was
     /// last asked about stays that.
     fn score(&mut self, rows: &[usize], tokens: &[u32], top: usize) -> Vec<LogProbs>;
+}
+
+/// The tapped outputs of rows of a target's last pass, wherever they lie: a target and its drafter share
+/// a place, and need not bring them to the host.
+#[derive(Clone, Debug)]
+pub enum Features<'p> {
+    /// On the host, `[rows, taps · hidden]`.
+    Host(&'p [f32]),
+    /// Where the target left them: these rows of the pass. Only a drafter that was made with the target
+    /// finds them there.
+    Left(Range<usize>),
+}
+
+impl<'p> Features<'p> {
+    /// Of a pass that kept none.
+    pub fn none() -> Features<'p> {
+        Features::Host(&[])
+    }
+
+    /// Whether none were kept.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Features::Host(features) => features.is_empty(),
+            Features::Left(rows) => rows.is_empty(),
+        }
+    }
+
+    /// Those of some rows, of features of `all` rows.
+    ///
+    /// # Panics
+    /// When there are no such rows.
+    pub fn rows(&self, rows: Range<usize>, all: usize) -> Features<'p> {
+        match self {
+            Features::Host(features) => {
+                let width = features.len() / all;
+                Features::Host(&features[rows.start * width..rows.end * width])
+            }
+            Features::Left(left) => {
+                assert!(rows.end <= left.len(), "{rows:?} of {} rows", left.len());
+                Features::Left(left.start + rows.start..left.start + rows.end)
+            }
+        }
+    }
+
+    /// Features on the host.
+    ///
+    /// # Panics
+    /// When they lie elsewhere: the drafter was made for another target.
+    pub fn host(&self) -> &'p [f32] {
+        match self {
+            Features::Host(features) => features,
+            Features::Left(rows) => panic!("the features of rows {rows:?} are not on the host"),
+        }
+    }
 }
 
 /// Rows that are scored at once: a prompt's chunk may have many, and the logits of each take a
@@ -86,8 +146,8 @@ impl Target for LanguageModel {
         self.decoder.forward(&self.cpu, &mut self.workspace, &mut self.kv, pass, taps);
     }
 
-    fn features(&self) -> &[f32] {
-        self.workspace.features()
+    fn features(&self) -> Features<'_> {
+        Features::Host(self.workspace.features())
     }
 
     fn choose(&mut self, rows: &[usize], draws: &[Draw], shapes: &[Shape<'_>], out: &mut [u32]) {

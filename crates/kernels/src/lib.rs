@@ -10,6 +10,8 @@
 pub mod accept;
 pub mod activation;
 pub mod attention;
+#[cfg(feature = "cuda")]
+pub mod bias;
 pub mod ceiling;
 pub mod choose;
 #[cfg(feature = "cuda")]

@@ -1,7 +1,7 @@
 //! A drafter's configuration, and the checks that it belongs to its target.
 
 use crate::checkpoint::Checkpoint;
-use crate::config::ModelConfig;
+use crate::config::{AttentionBias, ModelConfig};
 use crate::error::LoadError;
 use kernels::attention::Sight;
 use serde_json::Value;
@@ -23,6 +23,25 @@ pub struct DflashConfig {
 }
 
 impl DflashConfig {
+    /// What a published drafter for `target` is like: layers of the target's shape with head norms, which
+    /// look both ways, and a block of `block`. For measurements with random weights.
+    ///
+    /// # Panics
+    /// When the target has too few layers to tap.
+    pub fn like(target: &ModelConfig, layers: usize, block: usize) -> DflashConfig {
+        let body = ModelConfig {
+            layers,
+            qk_norm: true,
+            attention_bias: AttentionBias::None,
+            windows: vec![None; layers],
+            ..target.clone()
+        };
+        let target_layers =
+            default_layers(layers, target.layers).expect("a target of as many layers");
+        let (mask_id, sight) = (0, vec![Sight::BothWays; layers]);
+        DflashConfig { body, block, mask_id, target_layers, sight }
+    }
+
     /// Reads and checks the drafter that `from` opened, for `target`. `block` narrows the block.
     ///
     /// # Errors

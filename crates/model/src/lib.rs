@@ -4,6 +4,8 @@
 pub mod chat;
 pub mod checkpoint;
 pub mod config;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod decoder;
 pub mod dflash;
 pub mod dflash_config;

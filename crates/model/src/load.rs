@@ -70,7 +70,7 @@ fn floats(tensor: &Tensor<'_>) -> Vec<f32> {
 }
 
 /// Puts the entries of a stored bias into the order of the outputs.
-fn in_order(stored: Vec<f32>, order: RowOrder) -> Vec<f32> {
+pub(crate) fn in_order(stored: Vec<f32>, order: RowOrder) -> Vec<f32> {
     let RowOrder::Interleaved { heads } = order else { return stored };
     let dim = stored.len() / heads;
     (0..stored.len())

@@ -5,8 +5,8 @@
 use device::{Cpu, Threads};
 use engine::draft::NoDrafter;
 use engine::{
-    Engine, EngineOptions, Handle, Limits, Pair, PairOptions, Parts, Request, Sampling, Service,
-    Shaping, Speculation, Stops, Target,
+    Engine, EngineOptions, Features, Handle, Limits, Pair, PairOptions, Parts, Request, Sampling,
+    Service, Shaping, Speculation, Stops, Target,
 };
 use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::Pass;
@@ -30,8 +30,8 @@ struct Script;
 impl Target for Script {
     fn forward(&mut self, _: &Pass, _: &[usize]) {}
 
-    fn features(&self) -> &[f32] {
-        &[]
+    fn features(&self) -> Features<'_> {
+        Features::none()
     }
 
     fn choose(&mut self, _: &[usize], _: &[Draw], _: &[Shape<'_>], out: &mut [u32]) {

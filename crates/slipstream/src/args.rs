@@ -1,11 +1,13 @@
 //! The command line: commands, options, their ranges, and their help.
 
+mod place;
 mod shaping;
 
 use crate::commands::bench::load::LoadArgs;
 use crate::commands::serve::ServeArgs;
 use clap::{Args, Parser, Subcommand};
 use engine::{Fence, Sampling};
+pub(crate) use place::Place;
 use shaping::ShapingArgs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -60,6 +62,14 @@ pub(crate) struct ModelArgs {
     /// Tokens verified at once, the anchor included: 1 drafts nothing, at most the drafter's block
     #[arg(long, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
     pub(crate) width: Option<usize>,
+    /// Where the models run: cpu, cuda (a GPU, weights as bf16), or cuda:N for GPU N
+    #[arg(long, value_name = "DEVICE", default_value_t)]
+    pub(crate) device: Place,
+    /// Random weights of the shape that a config.json describes, with a drafter as large as published
+    /// ones: for measuring on a GPU what a model takes that is not at hand. The tokenizer is --model's;
+    /// the text means nothing
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["draft", "plain"])]
+    pub(crate) random_weights: Option<PathBuf>,
     /// Threads; one for each CPU otherwise
     #[arg(long, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
     pub(crate) threads: Option<usize>,

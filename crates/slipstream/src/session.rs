@@ -1,6 +1,12 @@
 //! A loaded pair and its engine, as every command that generates uses them.
 
-use crate::args::{ModelArgs, SamplingArgs};
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(not(feature = "cuda"))]
+#[path = "session/no_cuda.rs"]
+mod cuda;
+
+use crate::args::{ModelArgs, Place, SamplingArgs};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use device::{Cpu, Threads};
@@ -33,13 +39,35 @@ pub(crate) fn load(args: &ModelArgs) -> Result<Pair, Failure> {
     let sources = Sources::from_env()?;
     let progress = Progress::for_stderr();
     let target = sources.resolve(&args.model, Effort::UseLocal, progress)?;
+    let (cpu, cache) = (Cpu::new(threads(args)), sources.cache.join("kernels"));
+    if let Some(config) = &args.random_weights {
+        let pair = cuda::random((args.device, cache), &cpu, config, &target)?;
+        eprintln!("note: {}: random weights: the text means nothing", config.display());
+        return Ok(pair);
+    }
     let draft = drafter(args, &sources, progress)?;
-    let cpu = Cpu::new(threads(args));
-    let pair = Pair::load(&cpu, &target, draft.as_deref(), &PairOptions::default())?;
+    let pair = match args.device {
+        Place::Cpu => Pair::load(&cpu, &target, draft.as_deref(), &PairOptions::default())?,
+        Place::Cuda(_) => cuda::load((args.device, cache), &cpu, &target, draft.as_deref())?,
+    };
     for name in pair.unused() {
         eprintln!("warning: {}: tensor {name} is not used", target.display());
     }
     Ok(pair)
+}
+
+/// An engine over `pair`.
+///
+/// # Errors
+/// Memory that the device does not have.
+pub(crate) fn engine(pair: Pair, options: EngineOptions) -> Result<Engine, Failure> {
+    engine_on(&Threads::new(), pair, options)
+}
+
+/// As [`engine`], on a device of the caller's.
+fn engine_on(device: &Threads, pair: Pair, options: EngineOptions) -> Result<Engine, Failure> {
+    pair.fits(&options)?;
+    Ok(Engine::on(device, pair, options))
 }
 
 /// Threads that compute.
@@ -59,7 +87,7 @@ impl Session {
         let pair = load(args)?;
         let (tokenizer, template) = (Arc::clone(&pair.tokenizer), pair.template.clone());
         Ok(Session {
-            engine: Engine::on(device, pair, EngineOptions::default()),
+            engine: engine_on(device, pair, EngineOptions::default())?,
             tokenizer,
             template,
             interrupt: Interrupt::install(),

@@ -6,6 +6,7 @@
 
 use super::Inner;
 use super::driver::Event;
+use super::module::Number;
 use crate::device::{Buffer, Element, LANES, Space};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
@@ -138,7 +139,43 @@ impl<'j, T: Element> CudaSlice<'j, T> {
     }
 }
 
-impl<T: Element> CudaSliceMut<'_, T> {
+impl<'j, T: Number> CudaSlice<'j, T> {
+    /// The same bytes as numbers of another type; what fills no whole one is left out.
+    ///
+    /// # Panics
+    /// When the first byte is not aligned for them.
+    pub fn numbers<U: Number>(self) -> CudaSlice<'j, U> {
+        let len = numbers::<T, U>(self.address, self.len);
+        CudaSlice { address: self.address, len, of: PhantomData }
+    }
+}
+
+impl<'j, T: Number> CudaSliceMut<'j, T> {
+    /// As [`CudaSlice::numbers`]. Buffers of several types can lie in one, which is guarded once.
+    pub fn numbers<U: Number>(self) -> CudaSliceMut<'j, U> {
+        let len = numbers::<T, U>(self.address, self.len);
+        CudaSliceMut { address: self.address, len, of: PhantomData }
+    }
+}
+
+/// How many numbers `U` lie in `len` numbers `T` at `address`.
+fn numbers<T, U>(address: u64, len: usize) -> usize {
+    let aligned = address.is_multiple_of(align_of::<U>() as u64);
+    assert!(aligned, "numbers of {} bytes lie at a multiple of that", size_of::<U>());
+    len * size_of::<T>() / size_of::<U>()
+}
+
+impl<'j, T: Element> CudaSliceMut<'j, T> {
+    /// The first `at` elements, and the others.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub fn split(self, at: usize) -> (CudaSliceMut<'j, T>, CudaSliceMut<'j, T>) {
+        let rest = part::<T>(self.address, self.len, &(at..self.len));
+        let first = CudaSliceMut { address: self.address, len: at, of: PhantomData };
+        (first, CudaSliceMut { address: rest, len: self.len - at, of: PhantomData })
+    }
+
     /// Elements.
     pub fn len(&self) -> usize {
         self.len

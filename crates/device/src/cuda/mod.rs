@@ -233,6 +233,16 @@ impl Cuda {
         self.inner.context.multiprocessors
     }
 
+    /// Bytes of the card's memory that nobody has, and all.
+    ///
+    /// # Errors
+    /// A failure of the driver.
+    pub fn memory(&self) -> Result<(usize, usize), CudaError> {
+        let asking = failed("asking for free memory");
+        self.bind().map_err(&asking)?;
+        result::mem_get_info().map_err(&asking)
+    }
+
     fn cache(&self) -> Option<&Path> {
         self.inner.options.cache.as_deref()
     }

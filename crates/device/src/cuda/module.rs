@@ -175,8 +175,14 @@ fn sizes(function: sys::CUfunction) -> Result<Vec<usize>, DriverError> {
     }
 }
 
-/// A number that kernels take by value, and of which zero bytes are zero.
-pub trait Number: Element {
+/// Only here is said what a number is: of each, all bytes are allowed.
+mod sealed {
+    /// See the module.
+    pub trait Sealed {}
+}
+
+/// A number that kernels take by value; any bytes are one, and zero bytes are zero.
+pub trait Number: Element + sealed::Sealed {
     /// Its bytes, at the start of a word.
     fn word(self) -> u64;
 }
@@ -256,6 +262,8 @@ impl<T: Element> Parameter for Writes<T> {
 
 macro_rules! numbers {
     ($($number:ty),*) => {$(
+        impl sealed::Sealed for $number {}
+
         impl Number for $number {
             fn word(self) -> u64 {
                 let mut word = [0; 8];

@@ -4,7 +4,7 @@
 //! and absorbed in batches. Nothing but a draft pass reads the drafter's KV: until one comes, or a
 //! batch is full, they wait.
 
-use super::{Draft, DraftRow, Drafter};
+use super::{Draft, DraftRow, Drafter, Features};
 use device::Cpu;
 use kernels::choose::{Draw, Shape, choose, confidences};
 use kernels::kv_store::KvPool;
@@ -20,7 +20,7 @@ const BATCH: usize = 64;
 /// Of so many ids one is proposed, the lowest. A byte-pair vocabulary numbers its tokens in the order
 /// in which they were learned, frequent ones first, so a part of it makes nearly all of a text; and
 /// the head costs what it reads.
-const PROPOSED: usize = 2;
+pub(crate) const PROPOSED: usize = 2;
 
 /// Drafts of a row that go through the head together, where not all may be worth verifying: reading the
 /// head takes as long as multiplying it with so many, and what follows an unlikely draft is wasted.
@@ -82,7 +82,7 @@ impl DflashDrafter {
 
 /// What is done to the logits of the draft for `position`. Penalties do not count the drafts before
 /// it, which are chosen at the same time.
-fn shape<'a>(row: &DraftRow<'a>, position: u32) -> Shape<'a> {
+pub(crate) fn shape<'a>(row: &DraftRow<'a>, position: u32) -> Shape<'a> {
     row.shaper.map_or_else(Shape::default, |own| own.shape(position as usize, &[]))
 }
 
@@ -125,7 +125,7 @@ impl DflashDrafter {
 
 /// The drafter was made for `context` positions; a row whose block would reach past them stops
 /// drafting, and no other row notices.
-fn in_reach(row: &DraftRow<'_>, block: usize, context: usize) -> bool {
+pub(crate) fn in_reach(row: &DraftRow<'_>, block: usize, context: usize) -> bool {
     row.len + block <= context
 }
 
@@ -167,8 +167,8 @@ impl Drafter for DflashDrafter {
         }
     }
 
-    fn absorb(&mut self, features: &[f32], positions: &[u32], slots: &[u32]) {
-        self.waiting.features.extend_from_slice(features);
+    fn absorb(&mut self, features: Features<'_>, positions: &[u32], slots: &[u32]) {
+        self.waiting.features.extend_from_slice(features.host());
         self.waiting.positions.extend_from_slice(positions);
         self.waiting.slots.extend_from_slice(slots);
         if self.waiting.positions.len() >= BATCH {

@@ -7,7 +7,10 @@ mod scripted;
 mod simulated;
 
 pub use crate::shaper::Shaper;
+pub use crate::target::Features;
 pub use dflash::DflashDrafter;
+#[cfg(feature = "cuda")]
+pub(crate) use dflash::{PROPOSED, in_reach, shape};
 pub(crate) use judge::Calibration;
 pub use judge::Judge;
 pub use none::NoDrafter;
@@ -29,10 +32,10 @@ pub trait Drafter: Send {
     /// are worth it.
     fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]);
 
-    /// Takes in committed tokens: `features` (`[rows, taps · hidden]`) at `positions`, whose KV
-    /// slots are `slots`. May leave the work to [`Drafter::settle`]; a slot that comes twice ends
+    /// Takes in committed tokens: the `features` of rows of the last pass, which stand at `positions`
+    /// and whose KV slots are `slots`. May leave the work to [`Drafter::settle`]; a slot that comes twice ends
     /// up with what came last.
-    fn absorb(&mut self, features: &[f32], positions: &[u32], slots: &[u32]);
+    fn absorb(&mut self, features: Features<'_>, positions: &[u32], slots: &[u32]);
 
     /// Does what [`Drafter::absorb`] left. [`Drafter::propose`] sees all that was absorbed in any
     /// case; the engine calls this before it, so that the time of the two is told apart.

@@ -1,6 +1,6 @@
 //! No drafter: every verify block is the anchor alone.
 
-use super::{Draft, DraftRow, Drafter};
+use super::{Draft, DraftRow, Drafter, Features};
 
 /// Proposes nothing.
 pub struct NoDrafter;
@@ -16,5 +16,5 @@ impl Drafter for NoDrafter {
 
     fn propose(&mut self, _: &[DraftRow<'_>], _: &mut [Draft]) {}
 
-    fn absorb(&mut self, _: &[f32], _: &[u32], _: &[u32]) {}
+    fn absorb(&mut self, _: Features<'_>, _: &[u32], _: &[u32]) {}
 }

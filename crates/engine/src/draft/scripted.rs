@@ -1,7 +1,7 @@
 //! A drafter that proposes whatever a function says: perfect, random and wrong drafters for
 //! checks that the output does not depend on the proposals.
 
-use super::{Draft, DraftRow, Drafter};
+use super::{Draft, DraftRow, Drafter, Features};
 
 /// Proposes `script(request, position)` for every position it is asked about.
 pub struct Scripted<F> {
@@ -31,5 +31,5 @@ impl<F: FnMut(u64, usize) -> u32 + Send> Drafter for Scripted<F> {
         }
     }
 
-    fn absorb(&mut self, _: &[f32], _: &[u32], _: &[u32]) {}
+    fn absorb(&mut self, _: Features<'_>, _: &[u32], _: &[u32]) {}
 }

@@ -2,7 +2,7 @@
 //! a drawn probability. For measuring how fast a pair would be with a drafter that is not trained
 //! yet; the output is what it always is.
 
-use super::{Draft, DraftRow, Drafter};
+use super::{Draft, DraftRow, Drafter, Features};
 use kernels::choose::Draw;
 
 /// How likely drafts are accepted: for each place in the block, the chance that the draft there is
@@ -106,7 +106,7 @@ impl<F: FnMut(u64, usize) -> Option<u32> + Send> Drafter for Simulated<F> {
         }
     }
 
-    fn absorb(&mut self, features: &[f32], positions: &[u32], slots: &[u32]) {
+    fn absorb(&mut self, features: Features<'_>, positions: &[u32], slots: &[u32]) {
         self.inner.absorb(features, positions, slots);
     }
 

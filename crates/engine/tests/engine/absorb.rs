@@ -3,7 +3,7 @@
 use crate::common::{fixed, fixture, ids, pair, plain, prompt, request};
 use device::{Cpu, Threads};
 use engine::draft::{DflashDrafter, Draft, DraftRow, Drafter, Scripted};
-use engine::{Engine, EngineOptions, Parts, Request, Speculation, Target, Vocabulary};
+use engine::{Engine, EngineOptions, Features, Parts, Request, Speculation, Target, Vocabulary};
 use kernels::choose::{Draw, LogProbs, Shape};
 use model::Precision;
 use model::checkpoint::Checkpoint;
@@ -46,7 +46,7 @@ impl Drafter for Witness {
         proposals.extend(made);
     }
 
-    fn absorb(&mut self, features: &[f32], positions: &[u32], slots: &[u32]) {
+    fn absorb(&mut self, features: Features<'_>, positions: &[u32], slots: &[u32]) {
         self.drafter.absorb(features, positions, slots);
         match self.when {
             When::AtOnce => self.drafter.settle(),
@@ -132,8 +132,8 @@ impl Target for Counter {
         self.features = vec![0.0; pass.rows() * taps.len()];
     }
 
-    fn features(&self) -> &[f32] {
-        &self.features
+    fn features(&self) -> Features<'_> {
+        Features::Host(&self.features)
     }
 
     fn choose(&mut self, _: &[usize], draws: &[Draw], _: &[Shape<'_>], out: &mut [u32]) {
@@ -178,8 +178,8 @@ impl Drafter for Wanting {
         self.0.propose(rows, out);
     }
 
-    fn absorb(&mut self, features: &[f32], positions: &[u32], _: &[u32]) {
-        assert_eq!(features.len(), 2 * positions.len());
+    fn absorb(&mut self, features: Features<'_>, positions: &[u32], _: &[u32]) {
+        assert_eq!(features.host().len(), 2 * positions.len());
     }
 }
 

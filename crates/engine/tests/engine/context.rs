@@ -2,7 +2,7 @@
 
 use crate::common::{fixed, ids, pair, plain, prompt, request};
 use engine::draft::{Draft, DraftRow, Drafter};
-use engine::{Engine, EngineOptions, Request, Sampling};
+use engine::{Engine, EngineOptions, Features, Request, Sampling};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -45,7 +45,8 @@ impl Drafter for Keeper {
         }
     }
 
-    fn absorb(&mut self, features: &[f32], positions: &[u32], slots: &[u32]) {
+    fn absorb(&mut self, features: Features<'_>, positions: &[u32], slots: &[u32]) {
+        let features = features.host();
         let width = features.len() / positions.len();
         let rows = positions.iter().zip(slots).zip(features.chunks_exact(width));
         self.slots.extend(rows.map(|((&p, &slot), features)| (slot, (p, features.to_vec()))));

@@ -4,7 +4,8 @@ use crate::common::{drafted, fixed, fixture, ids, pair, plain, prompt, request};
 use device::Cpu;
 use engine::draft::{Draft, DraftRow, Drafter};
 use engine::{
-    Engine, EngineOptions, FinishReason, Limits, Pair, PairOptions, Request, Speculation, Stops,
+    Engine, EngineOptions, Features, FinishReason, Limits, Pair, PairOptions, Request, Speculation,
+    Stops,
 };
 use std::sync::{Arc, Mutex};
 
@@ -46,7 +47,8 @@ impl Drafter for Recorder {
         }
     }
 
-    fn absorb(&mut self, features: &[f32], positions: &[u32], slots: &[u32]) {
+    fn absorb(&mut self, features: Features<'_>, positions: &[u32], slots: &[u32]) {
+        let features = features.host();
         let width = features.len() / positions.len();
         let rows = positions.iter().zip(slots).zip(features.chunks_exact(width));
         let call = rows.map(|((&p, &s), f)| (p, s, f.to_vec())).collect();

@@ -4,8 +4,8 @@ use crate::common::{fixed, ids, pair, plain, prompt, request};
 use device::{Cpu, Threads};
 use engine::draft::Scripted;
 use engine::{
-    Engine, EngineOptions, FinishReason, Limits, Output, Parts, Request, Sampling, Shaping,
-    Speculation, Stops, Target, Vocabulary,
+    Engine, EngineOptions, Features, FinishReason, Limits, Output, Parts, Request, Sampling,
+    Shaping, Speculation, Stops, Target, Vocabulary,
 };
 use kernels::choose::{Draw, LogProbs, Shape, choose, log_probs};
 use model::pass::Pass;
@@ -17,8 +17,8 @@ struct Fixed([f32; 4]);
 impl Target for Fixed {
     fn forward(&mut self, _: &Pass, _: &[usize]) {}
 
-    fn features(&self) -> &[f32] {
-        &[]
+    fn features(&self) -> Features<'_> {
+        Features::none()
     }
 
     fn choose(&mut self, rows: &[usize], draws: &[Draw], shapes: &[Shape<'_>], out: &mut [u32]) {

@@ -3,8 +3,8 @@
 
 use engine::draft::{Drafter, NoDrafter};
 use engine::{
-    Engine, EngineOptions, Limits, Parts, Request, Sampling, Shaping, Speculation, Stops, Target,
-    Vocabulary, WidthPolicy,
+    Engine, EngineOptions, Features, Limits, Parts, Request, Sampling, Shaping, Speculation, Stops,
+    Target, Vocabulary, WidthPolicy,
 };
 use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::Pass;
@@ -101,8 +101,8 @@ impl Target for Script {
         self.passes += 1;
     }
 
-    fn features(&self) -> &[f32] {
-        &[]
+    fn features(&self) -> Features<'_> {
+        Features::none()
     }
 
     fn choose(&mut self, _: &[usize], draws: &[Draw], _: &[Shape<'_>], out: &mut [u32]) {

@@ -3,8 +3,8 @@
 use device::{Sim, SimOptions};
 use engine::draft::{Draft, DraftRow, Drafter, NoDrafter};
 use engine::{
-    Engine, EngineOptions, FinishReason, Limits, Parts, Request, Sampling, Shaping, Speculation,
-    Stops, Target, Vocabulary, WidthPolicy,
+    Engine, EngineOptions, Features, FinishReason, Limits, Parts, Request, Sampling, Shaping,
+    Speculation, Stops, Target, Vocabulary, WidthPolicy,
 };
 use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::Pass;
@@ -22,8 +22,8 @@ impl Target for Counting {
         self.read.clone_from(&pass.tokens);
     }
 
-    fn features(&self) -> &[f32] {
-        &[]
+    fn features(&self) -> Features<'_> {
+        Features::none()
     }
 
     fn choose(&mut self, rows: &[usize], _: &[Draw], _: &[Shape<'_>], out: &mut [u32]) {
@@ -57,7 +57,7 @@ impl Drafter for Ahead {
         }
     }
 
-    fn absorb(&mut self, _: &[f32], _: &[u32], _: &[u32]) {}
+    fn absorb(&mut self, _: Features<'_>, _: &[u32], _: &[u32]) {}
 }
 
 /// Numbers, the first ones with pieces of a text.

@@ -3,7 +3,7 @@
 use crate::toy::{allows, mask};
 use device::Cpu;
 use engine::draft::{Draft, DraftRow, Drafter};
-use engine::{PromptLogProbs, PromptToken, Request, Shaping, Target, Vocabulary};
+use engine::{Features, PromptLogProbs, PromptToken, Request, Shaping, Target, Vocabulary};
 use kernels::choose::{Draw, LogProbs, Shape, choose};
 use model::pass::Pass;
 
@@ -169,8 +169,8 @@ impl Target for ScriptTarget {
         }
     }
 
-    fn features(&self) -> &[f32] {
-        &self.features
+    fn features(&self) -> Features<'_> {
+        Features::Host(&self.features)
     }
 
     fn choose(&mut self, rows: &[usize], draws: &[Draw], shapes: &[Shape<'_>], out: &mut [u32]) {
@@ -247,8 +247,8 @@ impl Drafter for ScriptDrafter {
         }
     }
 
-    fn absorb(&mut self, features: &[f32], positions: &[u32], slots: &[u32]) {
-        for ((&token, &position), &slot) in features.iter().zip(positions).zip(slots) {
+    fn absorb(&mut self, features: Features<'_>, positions: &[u32], slots: &[u32]) {
+        for ((&token, &position), &slot) in features.host().iter().zip(positions).zip(slots) {
             self.slots[slot as usize] = (token as u32, position);
         }
     }

@@ -43,7 +43,7 @@ pub enum RowOrder {
 
 impl RowOrder {
     /// The file row that holds output `i` of `n`.
-    fn file_row(self, i: usize, n: usize) -> usize {
+    pub fn file_row(self, i: usize, n: usize) -> usize {
         match self {
             RowOrder::Plain => i,
             RowOrder::Interleaved { heads } => {

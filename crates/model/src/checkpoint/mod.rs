@@ -249,6 +249,15 @@ impl Checkpoint {
     }
 }
 
+/// The decoder's configuration in a `config.json` alone, without weights.
+///
+/// # Errors
+/// As [`Checkpoint::open`].
+pub fn read_config(path: &Path) -> Result<ModelConfig, LoadError> {
+    let json = config_json::parse(path, &safetensors::read_json(path)?)?;
+    config_json::read(path, &json, Body::Decoder)
+}
+
 /// A file by itself. A lone safetensors file lacks its configuration, which its error should say
 /// rather than that its magic number is wrong.
 fn open_file(path: &Path) -> Result<Checkpoint, LoadError> {

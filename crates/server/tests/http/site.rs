@@ -4,7 +4,7 @@ use crate::client::{self, Answer, Response};
 use crate::document::Document;
 use device::{Cpu, Threads};
 use engine::draft::Scripted;
-use engine::{Engine, EngineOptions, Pair, PairOptions, Parts, Target};
+use engine::{Engine, EngineOptions, Features, Pair, PairOptions, Parts, Target};
 use kernels::choose::{Draw, LogProbs, Shape};
 use model::chat::ChatTemplate;
 use model::checkpoint::gguf;
@@ -314,8 +314,8 @@ impl Target for Script {
         self.passes += 1;
     }
 
-    fn features(&self) -> &[f32] {
-        &[]
+    fn features(&self) -> Features<'_> {
+        Features::none()
     }
 
     /// Keeps to its script where that is allowed, and says the first id that is where it is not.

@@ -9,7 +9,7 @@ pub(crate) use args::ServeArgs;
 use crate::failure::Failure;
 use crate::session;
 use args::{EngineArgs, LimitArgs, ListenArgs, Log};
-use engine::{Engine, EngineOptions, KvNeed, Pair, WidthPolicy};
+use engine::{EngineOptions, KvNeed, Pair, WidthPolicy};
 use server::{ApiKey, Config, Limits, Model, Server};
 use spans::Spans;
 use std::fs;
@@ -24,7 +24,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Failure> {
     let pair = session::load(&args.model)?;
     let model = Model::of(&pair);
     let options = options(&args.engine, args.model.width, &pair);
-    let engine = Engine::new(pair, options);
+    let engine = session::engine(pair, options)?;
     let server = Server::start(engine, model, config).map_err(Failure::input)?;
     server.heed_signals()?;
     // One line, for whoever started this and waits for it.
@@ -97,7 +97,8 @@ fn options(args: &EngineArgs, width: Option<usize>, pair: &Pair) -> EngineOption
 /// The KV memory that a server takes by itself, in tokens; the log says how it came to it.
 fn affordable(pair: &Pair, running: usize) -> usize {
     let (context, token_bytes) = (pair.context(), pair.kv_token_bytes());
-    let need = KvNeed { context, running, token_bytes, available: memory::available() };
+    let available = pair.free_on_card().map_or_else(memory::available, Some);
+    let need = KvNeed { context, running, token_bytes, available };
     let kv_tokens = need.tokens();
     let mib = |bytes: usize| bytes >> 20;
     tracing::info!(

@@ -123,7 +123,7 @@ fn insert(store: &mut Store, part: usize, tensor: TensorEntry) -> Result<(), Loa
     store.insert(name, Entry::new(part, range, shape, format, RowOrder::Plain))
 }
 
-fn read_json(path: &Path) -> Result<Vec<u8>, LoadError> {
+pub(super) fn read_json(path: &Path) -> Result<Vec<u8>, LoadError> {
     let unreadable = |error: std::io::Error| LoadError::new(path, "file", error.to_string());
     let about = std::fs::metadata(path).map_err(unreadable)?;
     if !about.is_file() || about.len() > MAX_JSON {

@@ -4,7 +4,6 @@ use crate::args::CeilingsArgs;
 use crate::failure::Failure;
 use crate::session::{load, threads};
 use device::Cpu;
-use engine::Pair;
 use kernels::{ceiling, gemm};
 use model::decoder::{Decoder, Workspace};
 use model::dflash::{Dflash, DraftWorkspace};
@@ -34,7 +33,10 @@ pub(crate) fn run(args: CeilingsArgs) -> Result<(), Failure> {
     let cpu = Cpu::new(threads(&args.model));
     let pair = load(&args.model)?;
     let most = args.rows.iter().max().copied().unwrap_or(1);
-    let context = pair.target.config().context;
+    let context = pair.context();
+    let Some(models) = pair.on_host() else {
+        return Err(Failure::input("ceilings are a CPU's: run it with --device cpu"));
+    };
     if args.context + most > context {
         return Err(Failure::input(format!(
             "--context {}: with {most} rows it passes the model's {context} tokens; give less",
@@ -53,13 +55,13 @@ pub(crate) fn run(args: CeilingsArgs) -> Result<(), Failure> {
         "pass", "MB", "GOP", "read, ms", "mult, ms", "took, ms", "of limit"
     )?;
     for &rows in &args.rows {
-        let (body, head) = target(&cpu, &pair.target, args.context, rows);
-        let (layers, output) = pair.target.work();
+        let (body, head) = target(&cpu, &models.target, args.context, rows);
+        let (layers, output) = models.target.work();
         row(&mut out, &ceilings, &format!("target {rows} rows"), (layers, rows), body)?;
         row(&mut out, &ceilings, &format!("  its head on {rows}"), (output, rows), head)?;
     }
-    if let Some(draft) = &pair.draft {
-        let took = drafter(&cpu, &pair, draft, args.context);
+    if let Some(draft) = &models.draft {
+        let took = drafter(&cpu, &models.target, draft, args.context);
         let (block, what) = (draft.config().block, "drafter, one block");
         row(&mut out, &ceilings, what, (draft.work(), block), took)?;
     }
@@ -112,12 +114,12 @@ fn target(cpu: &Cpu, decoder: &Decoder, context: usize, rows: usize) -> (f64, f6
 }
 
 /// Seconds of a draft pass of one block after `context` tokens, without the head.
-fn drafter(cpu: &Cpu, pair: &Pair, model: &Dflash, context: usize) -> f64 {
+fn drafter(cpu: &Cpu, target: &Decoder, model: &Dflash, context: usize) -> f64 {
     let pages: Vec<u32> = (0..(context + 1).div_ceil(PAGE) as u32).collect();
     let kv = model.kv_pool(pages.len(), PAGE);
     let (mut w, mut pass) = (DraftWorkspace::default(), Pass::default());
     pass.push_block(&vec![0; model.config().block], context, &pages);
-    time(|| model.draft(cpu, &mut w, &kv, &pair.target, &pass))
+    time(|| model.draft(cpu, &mut w, &kv, target, &pass))
 }
 
 /// Seconds of the slowest of the fastest tenth of the calls: on a shared machine the others measure

@@ -3,7 +3,7 @@
 use super::workload::Workload;
 use crate::args::LosslessArgs;
 use crate::failure::Failure;
-use crate::session::load;
+use crate::session::{self, load};
 use engine::draft::{Drafter, Scripted};
 use engine::{Engine, EngineOptions, Output, Request, Speculation};
 use std::io::{Write, stdout};
@@ -19,7 +19,7 @@ struct Truth {
 pub(crate) fn run(args: LosslessArgs) -> Result<(), Failure> {
     let pair = load(&args.model)?;
     let workload = Workload::read(&args.workload, &pair)?;
-    let plain = Engine::new(pair, workload.options());
+    let plain = session::engine(pair, workload.options())?;
     if plain.info().draft.is_none() {
         return Err(Failure::input("there is no drafter to check; name one with --draft"));
     }
@@ -46,7 +46,7 @@ pub(crate) fn run(args: LosslessArgs) -> Result<(), Failure> {
         for &chunk in &args.chunks {
             // One request at a time as well: neither chunks nor neighbours change anything.
             let options = EngineOptions { chunk, max_running: 1, ..workload.options() };
-            let mut engine = Engine::new(load(&args.model)?, options);
+            let mut engine = session::engine(load(&args.model)?, options)?;
             let requests = workload.requests(truth.temperature, Speculation::Auto);
             let what = format!("DFlash, one at a time, chunks of {chunk}");
             check.compare(&what, truth, &mut engine, requests)?;

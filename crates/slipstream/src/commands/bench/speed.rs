@@ -4,7 +4,7 @@ use super::workload::Workload;
 use crate::args::SpeedArgs;
 use crate::commands::bench::mirrored;
 use crate::failure::Failure;
-use crate::session::load;
+use crate::session::{self, load};
 use device::{Device, LaneId};
 use engine::{Counters, Engine, EngineOptions, Output, Speculation};
 use std::io::{Write, stdout};
@@ -28,7 +28,7 @@ pub(crate) fn run(args: SpeedArgs) -> Result<(), Failure> {
     let pair = load(&args.model)?;
     let workload = Workload::read(&args.workload, &pair)?;
     let options = EngineOptions { max_running: 1, fence: args.fence, ..workload.options() };
-    let mut engine = Engine::new(pair, options);
+    let mut engine = session::engine(pair, options)?;
     let kinds = match engine.info().draft {
         Some(_) => vec![("plain", Speculation::Off), ("drafted", drafted(args.model.width))],
         None => vec![("plain", Speculation::Off)],

@@ -2,7 +2,7 @@
 
 use crate::args::{ModelArgs, WorkloadArgs};
 use crate::failure::Failure;
-use crate::session::load;
+use crate::session::{engine, load};
 use engine::draft::Drafter;
 use engine::{Engine, EngineOptions, Limits, Pair, Request, Sampling, Shaping, Speculation, Stops};
 use model::chat::{ChatOptions, Message};
@@ -82,7 +82,7 @@ impl Workload {
 
     /// An engine with the pair's own drafter.
     pub(crate) fn engine(&self, model: &ModelArgs) -> Result<Engine, Failure> {
-        Ok(Engine::new(load(model)?, self.options()))
+        engine(load(model)?, self.options())
     }
 
     /// An engine over the same target with `drafter`.
@@ -91,7 +91,9 @@ impl Workload {
         model: &ModelArgs,
         drafter: Box<dyn Drafter>,
     ) -> Result<Engine, Failure> {
-        Ok(Engine::with_drafter(load(model)?, drafter, self.options()))
+        let (pair, options) = (load(model)?, self.options());
+        pair.fits(&options)?;
+        Ok(Engine::with_drafter(pair, drafter, options))
     }
 }
 

@@ -225,6 +225,7 @@ fn engine(
 ) -> Result<Engine, Failure> {
     let ModelArgs { width, .. } = args.model;
     let own = pair.block();
+    pair.fits(&options)?;
     let mut parts = Parts::of(pair, &options);
     let device = Threads::new();
     parts.measure(device.clock(), &mut options);

@@ -41,6 +41,8 @@ pub(super) struct Machine {
 
 #[derive(Serialize)]
 pub(super) struct Model {
+    /// Where it runs.
+    pub(super) device: String,
     pub(super) target: String,
     pub(super) drafter: Option<String>,
     /// Positions drafted in one pass, the anchor included.
@@ -219,9 +221,16 @@ impl Model {
             let known = sources.drafter_for(&args.model.model)?;
             Some(known.name.to_owned())
         });
+        let random = args.model.random_weights.as_ref();
+        let random = random.map(|config| format!("random weights of {}", config.display()));
+        let named = match &random {
+            Some(random) => Some(format!("a drafter of {random}")),
+            None => args.model.draft.clone().or(own),
+        };
         Model {
-            target: args.model.model.clone(),
-            drafter: draft.and_then(|_| args.model.draft.clone().or(own)),
+            target: random.unwrap_or_else(|| args.model.model.clone()),
+            drafter: draft.and(named),
+            device: args.model.device.to_string(),
             block: draft.map(|draft| draft.block),
             width: draft.map(|draft| args.model.width.unwrap_or(draft.width)),
             widths: if args.model.width.is_some() { "fixed" } else { "adaptive" },

@@ -88,8 +88,9 @@ pub(super) fn header(report: &Report) -> Vec<String> {
             load.seed
         ),
         format!(
-            "{} · {} · {} tokens of KV memory",
+            "{} on {} · {} · {} tokens of KV memory",
             model.target,
+            model.device,
             drafter(report),
             grouped(model.kv_tokens as u64)
         ),

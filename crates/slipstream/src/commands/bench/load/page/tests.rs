@@ -82,6 +82,7 @@ fn report(pacings: &[Pacing], tokens: usize, simulated: Option<&str>) -> Report 
         command: EVIL.to_owned(),
         machine: Machine { cpu: EVIL.to_owned(), threads: 2 },
         model: Model {
+            device: "cpu".to_owned(),
             target: EVIL.to_owned(),
             drafter: Some(EVIL.to_owned()),
             block: Some(16),

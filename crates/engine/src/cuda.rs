@@ -1,0 +1,432 @@
+//! Pairs on CUDA cards. The engine stays on the host's lanes: its forward lane is a thread that drives
+//! the card, so the host that plans waits for neither. Target and drafter are two faces of one
+//! [`CardPair`], whose features and caches never leave the card.
+//!
+//! Rows choose on the card, greedily or with the contract's noise. What the card does not do, filters
+//! and shaped logits, the host does on logits that it reads back, by the CPU's own code. Which of the two
+//! a row takes follows from its request and its position alone, so drafting does not change it.
+
+use crate::draft::{Draft, DraftRow, Drafter, Features, NoDrafter, PROPOSED, in_reach, shape};
+use crate::memory::Geometry;
+use crate::pair::{Faces, Models, Pair, PairOptions, TargetFiles};
+use crate::target::Target;
+use crate::{EngineOptions, LogProbs};
+use device::Cpu;
+use kernels::choose::{Draw, Shape, choose, log_probs};
+use model::LoadError;
+use model::checkpoint::{Checkpoint, read_config};
+use model::config::ModelConfig;
+use model::cuda::{Capacity, CardModels, CardPair, Ids, Origin, SLAB, Taps};
+use model::dflash_config::DflashConfig;
+use model::pass::Pass;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use model::cuda::{Card, CudaError};
+
+/// Bytes of the card that are left to the driver and to others.
+const RESERVE: usize = 256 << 20;
+
+/// A pair's models on a card.
+pub(crate) struct OnCard {
+    models: CardModels,
+    /// For what the host does.
+    cpu: Cpu,
+    path: std::path::PathBuf,
+}
+
+impl Pair {
+    /// As [`Pair::load`], on `card`, whatever the files' formats as `bf16`: `options` says nothing but
+    /// the draft width.
+    ///
+    /// # Errors
+    /// As [`Pair::load`]; a size that no kernel takes, a card that is too small or that failed.
+    pub fn load_on(
+        card: Card,
+        cpu: &Cpu,
+        target: &Path,
+        draft: Option<&Path>,
+        options: &PairOptions,
+    ) -> Result<Pair, LoadError> {
+        let TargetFiles { files, tokenizer, template } = TargetFiles::open(target)?;
+        let drafter = draft.map(Checkpoint::open_drafter).transpose()?;
+        let read =
+            |files_of: &Checkpoint| DflashConfig::read(files_of, files.config(), options.block);
+        let configs = (files.config().clone(), drafter.as_ref().map(read).transpose()?);
+        let paths = [target, draft.unwrap_or(target)];
+        let origin = Origin::Files(&files, drafter.as_ref());
+        let models = CardModels::load(cpu, card, configs, paths, &origin)?;
+        let mut unused = files.unused();
+        unused.extend(drafter.iter().flat_map(Checkpoint::unused));
+        let models = Models::Card(OnCard { models, cpu: cpu.clone(), path: target.into() });
+        Ok(Pair { tokenizer, template, models, unused })
+    }
+}
+
+/// Layers and positions of the drafters that random pairs get: what published ones have.
+const RANDOM_DRAFTER: (usize, usize) = (5, 16);
+
+impl Pair {
+    /// A pair of random weights on `card`, of the shape that the `config.json` at `config` describes,
+    /// with a drafter as published ones are; `tokenizer` is the model whose tokenizer and template serve
+    /// it. Its text means nothing: it is for measuring what models take that are not at hand.
+    ///
+    /// # Errors
+    /// As [`Pair::load_on`]; a vocabulary with fewer ids than the tokenizer.
+    pub fn random_on(
+        card: Card,
+        cpu: &Cpu,
+        config: &Path,
+        tokenizer: &Path,
+    ) -> Result<Pair, LoadError> {
+        let TargetFiles { tokenizer, template, .. } = TargetFiles::open(tokenizer)?;
+        let path = config;
+        let config = read_config(path)?;
+        if tokenizer.len() > config.vocab {
+            let (has, rows) = (tokenizer.len(), config.vocab);
+            let problem = format!("is {rows}, and the tokenizer of --model has {has} tokens");
+            return Err(LoadError::new(path, "vocab_size", problem));
+        }
+        let (layers, block) = RANDOM_DRAFTER;
+        let drafter = DflashConfig::like(&config, layers, block);
+        let configs = (config, Some(drafter));
+        let models = CardModels::load(cpu, card, configs, [path, path], &Origin::Random(1))?;
+        let models = Models::Card(OnCard { models, cpu: cpu.clone(), path: path.into() });
+        Ok(Pair { tokenizer, template, models, unused: Vec::new() })
+    }
+}
+
+impl OnCard {
+    pub(crate) fn config(&self) -> &ModelConfig {
+        self.models.config()
+    }
+
+    pub(crate) fn drafter(&self) -> Option<&DflashConfig> {
+        self.models.drafter()
+    }
+
+    pub(crate) fn kv_token_bytes(&self) -> usize {
+        self.models.kv_token_bytes()
+    }
+
+    /// Bytes of the card that nobody has.
+    pub(crate) fn free(&self) -> usize {
+        // A card that does not say has failed, which the first pass will tell.
+        self.models.card().free().unwrap_or(0).saturating_sub(RESERVE)
+    }
+
+    fn capacity(&self, geometry: &Geometry, options: &EngineOptions, allowed: usize) -> Capacity {
+        let &Geometry { pages, page_size, context } = geometry;
+        let block = self.drafter().map_or(1, |drafter| drafter.block);
+        // A step's own rows, or a block of every request that drafts.
+        let requests = options.max_running.max(1);
+        let rows = options.chunk.max(2).max(requests * block);
+        Capacity {
+            pages,
+            page_size,
+            rows,
+            requests,
+            context,
+            block,
+            allowed,
+            proposed: allowed.div_ceil(PROPOSED),
+        }
+    }
+
+    /// Whether the card has room for what `geometry` asks.
+    ///
+    /// # Errors
+    /// It has not: how much is asked for, and which option to change.
+    pub(crate) fn fits(
+        &self,
+        geometry: &Geometry,
+        options: &EngineOptions,
+        allowed: usize,
+    ) -> Result<(), LoadError> {
+        let (kv, scratch) = self.models.bytes(&self.capacity(geometry, options, allowed));
+        let (free, mib) = (self.free(), |bytes: usize| bytes.div_ceil(1 << 20));
+        if kv + scratch <= free {
+            return Ok(());
+        }
+        Err(LoadError::new(
+            &self.path,
+            "device",
+            format!(
+                "{} MiB of KV memory for {} tokens and {} MiB of working memory are asked of the GPU \
+                 {}, which has {} MiB free beside the weights; ask for fewer tokens (--kv-tokens) or \
+                 fewer requests at once (--max-running)",
+                mib(kv),
+                geometry.pages * geometry.page_size,
+                mib(scratch),
+                self.models.card().name(),
+                mib(free)
+            ),
+        ))
+    }
+
+    /// Target and drafter with memory; ids below `allowed` may be chosen.
+    pub(crate) fn with_memory(
+        self,
+        geometry: &Geometry,
+        options: &EngineOptions,
+        allowed: usize,
+    ) -> Faces {
+        let capacity = self.capacity(geometry, options, allowed);
+        let OnCard { models, cpu, .. } = self;
+        let (vocab, drafter) = (models.config().vocab, models.drafter().cloned());
+        let card = Shared(Arc::new(Mutex::new(models.with_memory(&capacity))));
+        let drafter: Box<dyn Drafter> = match drafter {
+            Some(config) => Box::new(CardDrafter {
+                card: card.clone(),
+                cpu: cpu.clone(),
+                config,
+                proposed: capacity.proposed,
+                pass: Pass::default(),
+            }),
+            None => Box::new(NoDrafter),
+        };
+        let target = CardTarget {
+            card,
+            cpu,
+            vocab,
+            allowed,
+            left: 0..0,
+            asked: Vec::new(),
+            slab: Mutex::default(),
+        };
+        (Box::new(target), drafter)
+    }
+}
+
+/// The card, which target and drafter take turns with, on one lane.
+#[derive(Clone)]
+struct Shared(Arc<Mutex<CardPair>>);
+
+impl Shared {
+    fn get(&self) -> MutexGuard<'_, CardPair> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the host chooses.
+fn by_host(draw: &Draw, shape: &Shape<'_>) -> bool {
+    let filtered = draw.top_k != 0 || draw.top_p < 1.0 || draw.min_p > 0.0;
+    let shaped =
+        shape.penalties.is_some() || !shape.additions.is_empty() || shape.allowed.is_some();
+    filtered || shaped
+}
+
+/// Rows of a pass that choose, some of them on the host.
+struct Chooser<'c> {
+    card: &'c Shared,
+    cpu: &'c Cpu,
+    ids: Ids,
+    /// Logits of a row, and those that may be chosen.
+    width: (usize, usize),
+}
+
+impl Chooser<'_> {
+    /// Chooses for each of `rows`: `on_card` does it where the card can, for any of them.
+    fn choose(
+        &self,
+        rows: &[usize],
+        draws: &[Draw],
+        shapes: &[Shape<'_>],
+        out: &mut [u32],
+        on_card: impl FnOnce(&mut [u32]),
+    ) {
+        let plain = Shape::default();
+        let shape = |i: usize| shapes.get(i).copied().unwrap_or(plain);
+        let mine: Vec<usize> = (0..rows.len()).filter(|&i| by_host(&draws[i], &shape(i))).collect();
+        if mine.len() < rows.len() {
+            on_card(out);
+        }
+        for some in mine.chunks(SLAB) {
+            let places: Vec<usize> = some.iter().map(|&i| rows[i]).collect();
+            let logits = self.card.get().logits(&places, self.ids);
+            let draws: Vec<Draw> = some.iter().map(|&i| draws[i]).collect();
+            let shapes: Vec<Shape<'_>> = some.iter().map(|&i| shape(i)).collect();
+            let mut chosen = vec![0; some.len()];
+            let (vocab, allowed) = self.width;
+            choose(self.cpu, &logits, vocab, allowed, &draws, &shapes, &mut chosen);
+            some.iter().zip(chosen).for_each(|(&i, id)| out[i] = id);
+        }
+    }
+}
+
+/// The target of a pair on a card.
+struct CardTarget {
+    card: Shared,
+    cpu: Cpu,
+    vocab: usize,
+    allowed: usize,
+    /// Rows of the last pass whose features are on the card.
+    left: Range<usize>,
+    /// The rows that were asked about last.
+    asked: Vec<usize>,
+    slab: Mutex<Slab>,
+}
+
+/// Logits of some of the rows that were asked about, for log-probabilities.
+#[derive(Default)]
+struct Slab {
+    which: Range<usize>,
+    logits: Vec<f32>,
+}
+
+impl Target for CardTarget {
+    fn forward(&mut self, pass: &Pass, taps: &[usize]) {
+        let taps = if taps.is_empty() { Taps::Drop } else { Taps::Keep };
+        self.left = match taps {
+            Taps::Drop => 0..0,
+            Taps::Keep => 0..pass.rows(),
+        };
+        self.card.get().forward(pass, taps);
+    }
+
+    fn finish(&mut self) {
+        self.card.get().finish();
+    }
+
+    fn features(&self) -> Features<'_> {
+        Features::Left(self.left.clone())
+    }
+
+    fn choose(&mut self, rows: &[usize], draws: &[Draw], shapes: &[Shape<'_>], out: &mut [u32]) {
+        self.asked = rows.to_vec();
+        self.slab = Mutex::default();
+        let (card, cpu, width) = (&self.card, &self.cpu, (self.vocab, self.allowed));
+        let on_card = |out: &mut [u32]| card.get().choose(rows, draws, out);
+        Chooser { card, cpu, ids: Ids::All, width }.choose(rows, draws, shapes, out, on_card);
+    }
+
+    fn log_probs(&self, index: usize, token: u32, top: usize) -> LogProbs {
+        let mut slab = self.slab.lock().unwrap_or_else(PoisonError::into_inner);
+        if !slab.which.contains(&index) {
+            // A block's rows are asked about one after the other.
+            let which = index..(index + SLAB).min(self.asked.len());
+            let logits = self.card.get().logits(&self.asked[which.clone()], Ids::All);
+            *slab = Slab { which, logits };
+        }
+        let at = (index - slab.which.start) * self.vocab;
+        log_probs(&slab.logits[at..at + self.vocab], self.allowed, token, top)
+    }
+
+    fn score(&mut self, rows: &[usize], tokens: &[u32], top: usize) -> Vec<LogProbs> {
+        let mut found = Vec::with_capacity(rows.len());
+        for (rows, tokens) in rows.chunks(SLAB).zip(tokens.chunks(SLAB)) {
+            let logits = self.card.get().logits(rows, Ids::All);
+            let rows = logits.chunks_exact(self.vocab).zip(tokens);
+            found.extend(rows.map(|(row, &token)| log_probs(row, self.allowed, token, top)));
+        }
+        found
+    }
+}
+
+/// The DFlash drafter of a pair on a card.
+struct CardDrafter {
+    card: Shared,
+    cpu: Cpu,
+    config: DflashConfig,
+    /// Ids below this are proposed.
+    proposed: usize,
+    pass: Pass,
+}
+
+impl Drafter for CardDrafter {
+    fn block(&self) -> usize {
+        self.config.block
+    }
+
+    fn taps(&self) -> &[usize] {
+        &self.config.target_layers
+    }
+
+    /// Every row of a block chooses, at its own position: what is not asked for costs next to nothing.
+    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
+        let (block, context) = (self.config.block, self.config.body.context);
+        let mut tokens = vec![self.config.mask_id; block];
+        self.pass.clear();
+        let (mut draws, mut wanted, mut asked, mut shapes) = (vec![], vec![], vec![], vec![]);
+        for row in rows.iter().filter(|row| in_reach(row, block, context)) {
+            let first = self.pass.rows();
+            tokens[0] = row.anchor;
+            self.pass.push_block(&tokens, row.len, row.pages);
+            for j in 0..block {
+                let position = (row.draw.position + j as u32).saturating_sub(1);
+                let draw = Draw { position, ..row.draw };
+                draws.push(draw);
+                if (1..row.width).contains(&j) {
+                    // What may follow a draft is known once it is one.
+                    let allowed = row.allowed.filter(|_| j == 1);
+                    wanted.push(first + j);
+                    asked.push(draw);
+                    shapes.push(Shape { allowed, ..shape(row, position) });
+                }
+            }
+        }
+        if wanted.is_empty() {
+            return;
+        }
+        let all = self.card.get().draft(&self.pass, &draws);
+        let mut chosen = vec![0; wanted.len()];
+        let on_card = |out: &mut [u32]| {
+            out.iter_mut().zip(&wanted).for_each(|(out, &row)| *out = all[row]);
+        };
+        let (card, cpu, width) = (&self.card, &self.cpu, (self.proposed, self.proposed));
+        let chooser = Chooser { card, cpu, ids: Ids::Proposed, width };
+        chooser.choose(&wanted, &asked, &shapes, &mut chosen, on_card);
+        let mut chosen = chosen.into_iter();
+        for (row, out) in rows.iter().zip(out).filter(|(row, _)| in_reach(row, block, context)) {
+            out.extend(chosen.by_ref().take(row.width - 1));
+        }
+    }
+
+    /// # Panics
+    /// When the features are of a target elsewhere.
+    fn absorb(&mut self, features: Features<'_>, positions: &[u32], slots: &[u32]) {
+        let Features::Left(rows) = features else {
+            panic!("this drafter reads the features that its own target left on the card")
+        };
+        self.card.get().keep(rows.start, positions, slots);
+    }
+
+    fn settle(&mut self) {
+        self.card.get().settle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernels::choose::{Counts, Penalties};
+
+    /// Greedy and plain noise are the card's; everything else is the host's.
+    #[test]
+    fn what_a_card_does_not_do_is_the_hosts() {
+        let plain =
+            Draw { temperature: 0.7, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 1, position: 2 };
+        let nothing = Shape::default();
+        assert!(!by_host(&plain, &nothing));
+        assert!(!by_host(&Draw { temperature: 0.0, ..plain }, &nothing));
+        assert!(by_host(&Draw { top_k: 1, ..plain }, &nothing));
+        assert!(by_host(&Draw { top_p: 0.9, ..plain }, &nothing));
+        assert!(by_host(&Draw { min_p: 0.1, ..plain }, &nothing));
+        let counts = Counts::default();
+        let penalties = Some(Penalties {
+            repetition: 1.0,
+            frequency: 0.0,
+            presence: 0.0,
+            counts: &counts,
+            after: &[],
+        });
+        for shape in [
+            Shape { penalties, ..nothing },
+            Shape { additions: &[(3, 1.0)], ..nothing },
+            Shape { allowed: Some(&[1]), ..nothing },
+        ] {
+            assert!(by_host(&plain, &shape));
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! An opened card: its lanes, and every kernel of a pass, compiled for it.
+
+use device::Lanes;
+use device::cuda::{Cuda, CudaError, CudaOptions};
+use kernels::activation::cuda::Activations;
+use kernels::attention::cuda::Attention;
+use kernels::bias::cuda::Biases;
+use kernels::choose::cuda::Choices;
+use kernels::embed::cuda::Embedding;
+use kernels::gemm::cuda::Products;
+use kernels::norm::cuda::Norms;
+use kernels::rope::cuda::Rotations;
+use std::path::PathBuf;
+
+/// The kernels of passes.
+#[derive(Clone)]
+pub(crate) struct Kernels {
+    pub(crate) products: Products,
+    pub(crate) biases: Biases,
+    pub(crate) norms: Norms,
+    pub(crate) activations: Activations,
+    pub(crate) embedding: Embedding,
+    pub(crate) rotations: Rotations,
+    pub(crate) attention: Attention,
+    pub(crate) choices: Choices,
+}
+
+/// A card that models can be put on. Only one thread at a time drives it.
+pub struct Card {
+    pub(crate) lanes: Lanes<Cuda>,
+    pub(crate) kernels: Kernels,
+}
+
+impl Card {
+    /// Opens card `number`, from 0. Compiled kernels are kept in the folder `cache`, if there is one.
+    ///
+    /// # Errors
+    /// No driver, no such card, one that is too old, no compiler, or a failure of the driver.
+    pub fn open(number: usize, cache: Option<PathBuf>) -> Result<Card, CudaError> {
+        let cuda = Cuda::new(CudaOptions { card: number, cache, ..CudaOptions::default() })?;
+        let kernels = Kernels {
+            products: Products::load(&cuda)?,
+            biases: Biases::load(&cuda)?,
+            norms: Norms::load(&cuda)?,
+            activations: Activations::load(&cuda)?,
+            embedding: Embedding::load(&cuda)?,
+            rotations: Rotations::load(&cuda)?,
+            attention: Attention::load(&cuda)?,
+            choices: Choices::load(&cuda)?,
+        };
+        Ok(Card { lanes: Lanes::new(&cuda), kernels })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.lanes.device().name()
+    }
+
+    /// Bytes of its memory that nobody has.
+    ///
+    /// # Errors
+    /// A failure of the driver.
+    pub fn free(&self) -> Result<usize, CudaError> {
+        self.lanes.device().memory().map(|(free, _)| free)
+    }
+
+    pub(crate) fn cuda(&self) -> &Cuda {
+        self.lanes.device()
+    }
+}

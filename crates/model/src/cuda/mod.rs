@@ -1,0 +1,27 @@
+//! A target and its drafter on a CUDA card: weights, keys and values as `bf16`, the residual stream and
+//! every sum as `f32`. The decoder is written once over the configuration, as on the CPU.
+//!
+//! [`CardModels`] are weights on a card, a [`CardPair`] has memory for passes as well. A pass is told
+//! to the card as a few words (`batch`), and enqueued by what it does (`pass`, `head`): captured as a
+//! graph once for each shape that comes again, launch by launch where a pass is large. What a row
+//! becomes depends on that row alone, so the shapes that passes are filled up to change no bit.
+//!
+//! Matrices are held twice where one is multiplied and looked up: the embedding that is the head.
+
+mod batch;
+mod card;
+mod head;
+mod load;
+mod pack;
+mod pass;
+mod plan;
+mod room;
+mod run;
+mod shape;
+
+pub use card::Card;
+pub use device::cuda::CudaError;
+pub use load::{CardModels, Origin};
+pub use pass::{Ids, Taps};
+pub use room::{Capacity, SLAB};
+pub use run::CardPair;

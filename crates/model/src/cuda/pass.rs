@@ -1,0 +1,419 @@
+//! The passes of a card, written once over the plan of a model: what is enqueued, or captured as a
+//! graph.
+//!
+//! A product takes up to [`MOST_ROWS`] rows. More are cut into tiles, and what reads a product's pieces
+//! does so tile by tile, in [`Program::product`] alone.
+
+use super::batch::{Cut, Kind, Slice};
+use super::card::Kernels;
+use super::plan::{Body, Drafter, Layer, Plan, Weight};
+use super::room::{Room, Scratch};
+use device::cuda::{CudaSlice, CudaSliceMut, Queue};
+use kernels::attention::Sight;
+use kernels::attention::cuda::{Attended, TILE, Tail};
+use kernels::cuda::Pieces;
+use kernels::gemm::cuda::MOST_ROWS;
+use kernels::rope::cuda::{Heads, Placed, StepRows, Stored};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What a program sees of the card's memory.
+pub(crate) type Seen<'j> = (
+    (&'j Queue, CudaSlice<'j, u16>, CudaSlice<'j, f32>),
+    (CudaSliceMut<'j, u16>, CudaSliceMut<'j, u64>),
+);
+
+/// The memory of a pass.
+pub(crate) struct Work<'j> {
+    pub(crate) queue: &'j Queue,
+    pub(crate) weights: CudaSlice<'j, u16>,
+    pub(crate) vectors: CudaSlice<'j, f32>,
+    keys: CudaSliceMut<'j, u16>,
+    values: CudaSliceMut<'j, u16>,
+    pub(crate) scratch: Scratch<'j>,
+}
+
+/// What multiplies a weight.
+#[derive(Clone, Copy)]
+pub(crate) enum Input {
+    Hidden,
+    Picked,
+    Features,
+    Attended,
+    Gated,
+}
+
+/// What a program does. A value says all that a graph of it depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum What {
+    /// The target's layers, and the normed outputs of all rows.
+    Verify { cut: Cut, taps: Taps },
+    /// The drafter's layers over blocks, and a choice for every row.
+    Draft { cut: Cut },
+    /// The drafter's keys and values of so many rows of features.
+    Absorb { rows: usize },
+    /// A choice for each of so many rows.
+    Choose { rows: usize, from: From },
+    /// The logits of so many picked rows.
+    Logits { rows: usize, ids: Ids },
+}
+
+/// Whether the outputs of tapped layers are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Taps {
+    /// For the drafter.
+    Keep,
+    /// Nobody will ask for them.
+    Drop,
+}
+
+/// Which rows choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum From {
+    /// All, in order.
+    All,
+    /// Those that were picked.
+    Picked,
+}
+
+/// Which ids of the head are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ids {
+    /// All.
+    All,
+    /// Those that are proposed.
+    Proposed,
+}
+
+/// Something to enqueue.
+#[derive(Clone)]
+pub(crate) struct Program {
+    pub(crate) kernels: Kernels,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) room: Arc<Room>,
+    pub(crate) what: What,
+}
+
+impl<'j> Work<'j> {
+    fn new(((queue, weights, vectors), (kv, scratch)): Seen<'j>, room: &Room) -> Work<'j> {
+        let half = kv.len() / 2;
+        let (keys, values) = kv.split(half);
+        Work { queue, weights, vectors, keys, values, scratch: room.cut(scratch) }
+    }
+}
+
+/// What the host said about the rows of a slice.
+fn step<'j>(batch: CudaSlice<'j, u32>, cut: &Cut, slice: &Slice, page_size: usize) -> StepRows<'j> {
+    let regions = cut.regions;
+    let own = |all: Range<usize>| all.start + slice.rows.start..all.start + slice.rows.end;
+    StepRows {
+        lengths: batch.range(regions.lengths()),
+        spans: batch.range(own(regions.spans())),
+        offsets: batch.range(own(regions.offsets())),
+        firsts: batch.range(regions.firsts()),
+        pages: batch.range(regions.pages()..batch.len()),
+        page_size,
+    }
+}
+
+/// Rows in tiles that one product takes.
+fn in_tiles(rows: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..rows).step_by(MOST_ROWS).map(move |start| start..(start + MOST_ROWS).min(rows))
+}
+
+/// What the product with `weight` left of a tile's rows.
+pub(super) fn pieces<'w>(
+    at: &'w CudaSliceMut<'_, f32>,
+    weight: &Weight,
+    tile: &Range<usize>,
+) -> Pieces<'w> {
+    let rows = u32::try_from(tile.len()).expect("a tile has few rows");
+    Pieces { at: at.read(), shape: weight.shape, rows }
+}
+
+pub(super) fn times(rows: &Range<usize>, width: usize) -> Range<usize> {
+    rows.start * width..rows.end * width
+}
+
+impl Program {
+    /// Enqueues it all.
+    pub(crate) fn run(&self, seen: Seen<'_>) {
+        let mut work = Work::new(seen, &self.room);
+        match &self.what {
+            What::Verify { cut, taps } => self.verify(&mut work, cut, *taps),
+            What::Draft { cut } => self.draft(&mut work, cut),
+            What::Absorb { rows } => self.absorb(&mut work, *rows),
+            What::Choose { rows, from } => self.choose(&mut work, *rows, *from, Ids::All),
+            What::Logits { rows, ids } => self.logits(&mut work, *rows, *ids),
+        }
+    }
+
+    /// `weight` times `rows` rows of `input`: `then` is called for each tile of rows, whose pieces are
+    /// there until it returns.
+    pub(crate) fn product(
+        &self,
+        work: &mut Work<'_>,
+        (weight, input): (&Weight, Input),
+        rows: usize,
+        mut then: impl FnMut(&mut Work<'_>, &Range<usize>),
+    ) {
+        for tile in in_tiles(rows) {
+            let scratch = &mut work.scratch;
+            let x = match input {
+                Input::Hidden => scratch.hidden.read(),
+                Input::Picked => scratch.picked.read(),
+                Input::Features => scratch.features.read(),
+                Input::Attended => scratch.attended.read(),
+                Input::Gated => scratch.gated.read(),
+            };
+            let x = (x.range(times(&tile, weight.shape.k)), tile.len());
+            let packed = work.weights.range(weight.at.clone());
+            let pieces = scratch.pieces.all();
+            self.kernels.products.launch(work.queue, &weight.shape, packed, x, pieces);
+            if let Some(bias) = &weight.bias {
+                let pieces = (scratch.pieces.all(), &weight.shape, tile.len());
+                let bias = work.vectors.range(bias.clone());
+                self.kernels.biases.add(work.queue, pieces, bias);
+            }
+            then(work, &tile);
+        }
+    }
+
+    /// `x += delta` and its norm, into `hidden`.
+    fn norm(
+        &self,
+        work: &mut Work<'_>,
+        (norm, eps): (&Range<usize>, f32),
+        tile: &Range<usize>,
+        delta: Option<&Weight>,
+    ) {
+        let at = times(tile, norm.len());
+        let scratch = &mut work.scratch;
+        let delta = delta.map(|weight| pieces(&scratch.pieces, weight, tile));
+        let weight = (work.vectors.range(norm.clone()), eps);
+        let (x, out) = (scratch.x.range(at.clone()), scratch.hidden.range(at));
+        self.kernels.norms.add_norm(work.queue, x, delta, weight, out);
+    }
+
+    /// Places, embedding and the first norm.
+    fn begin(&self, work: &mut Work<'_>, body: &Body, cut: &Cut) {
+        let (rows, hidden) = (cut.regions.rows, body.sizes.hidden);
+        let scratch = &mut work.scratch;
+        let all = Slice { rows: 0..rows, tiles: 0..0 };
+        let of = step(scratch.batch.read(), cut, &all, self.room.page_size);
+        let to = Placed {
+            positions: scratch.positions.all(),
+            slots: scratch.slots.all(),
+            angles: scratch.angles.all(),
+        };
+        let frequencies = (work.vectors.range(body.frequencies.clone()), 1.0);
+        self.kernels.rotations.places(work.queue, of, frequencies, to);
+        let ids = scratch.batch.read().range(cut.regions.tokens());
+        let table = (work.weights.range(self.plan.table.clone()), hidden);
+        self.kernels.embedding.launch(work.queue, table, ids, scratch.x.all());
+        let first = &body.layers[0].attention_norm;
+        self.norm(work, (first, body.sizes.eps), &(0..rows), None);
+    }
+
+    /// The layers of `body`, and the norm behind them. `sight` is what rows of a block see, by layer;
+    /// `taps` are the layers whose outputs are kept.
+    fn layers(
+        &self,
+        work: &mut Work<'_>,
+        body: &Body,
+        cut: &Cut,
+        (sight, taps): (Option<&[Sight]>, &[usize]),
+    ) {
+        self.begin(work, body, cut);
+        let (rows, sizes) = (cut.regions.rows, &body.sizes);
+        for (i, layer) in body.layers.iter().enumerate() {
+            let at = body.first + i;
+            let sight = sight.map(|sight| sight[i]);
+            let kind = if sight.is_some() { Kind::Block } else { Kind::Causal };
+            self.product(work, (&layer.qkv, Input::Hidden), rows, |work, tile| {
+                self.store(work, body, layer, (at, kind, cut), tile);
+            });
+            self.attend(work, body, layer, (at, sight, cut));
+            self.product(work, (&layer.o, Input::Attended), rows, |work, tile| {
+                self.norm(work, (&layer.mlp_norm, sizes.eps), tile, Some(&layer.o));
+            });
+            self.product(work, (&layer.gate_up, Input::Hidden), rows, |work, tile| {
+                let at = times(tile, sizes.ffn);
+                let scratch = &mut work.scratch;
+                let both = pieces(&scratch.pieces, &layer.gate_up, tile);
+                self.kernels.activations.swiglu(work.queue, both, scratch.gated.range(at));
+            });
+            let next = body.layers.get(i + 1).map_or(&body.norm, |next| &next.attention_norm);
+            let tap = taps.iter().position(|&tap| tap == i);
+            self.product(work, (&layer.down, Input::Gated), rows, |work, tile| {
+                if let Some(tap) = tap {
+                    self.keep(work, &layer.down, tile, (tap, taps.len()));
+                }
+                self.norm(work, (next, sizes.eps), tile, Some(&layer.down));
+            });
+        }
+    }
+
+    /// Keeps the output of a layer as feature `tap` of so many.
+    fn keep(
+        &self,
+        work: &mut Work<'_>,
+        down: &Weight,
+        tile: &Range<usize>,
+        (tap, taps): (usize, usize),
+    ) {
+        let width = down.shape.n;
+        let scratch = &mut work.scratch;
+        let delta = Some(pieces(&scratch.pieces, down, tile));
+        let x = (scratch.x.read().range(times(tile, width)), width);
+        let to = scratch.features.range(times(tile, taps * width));
+        self.kernels.norms.take(work.queue, x, delta, to, (tap * width, taps * width));
+    }
+
+    /// Where layer `at` has its keys, and its values.
+    fn pool(&self, at: usize) -> Range<usize> {
+        let each = self.room.pool(&self.plan);
+        at * each..(at + 1) * each
+    }
+
+    /// Rotates a tile's q, k and v and puts them where attention finds them.
+    fn store(
+        &self,
+        work: &mut Work<'_>,
+        body: &Body,
+        layer: &Layer,
+        (at, kind, cut): (usize, Kind, &Cut),
+        tile: &Range<usize>,
+    ) {
+        let (pool, sizes) = (self.pool(at), &body.sizes);
+        let scratch = &mut work.scratch;
+        let projected = pieces(&scratch.pieces, &layer.qkv, tile);
+        let norms = (work.vectors.range(layer.head_norms.clone()), sizes.head_eps());
+        let (slots, keys, values, page_size) = match kind {
+            Kind::Block => {
+                let own = scratch.batch.read().range(cut.regions.own());
+                (own, scratch.block_keys.all(), scratch.block_values.all(), 1)
+            }
+            Kind::Causal => {
+                let slots = scratch.slots.read();
+                (slots, work.keys.range(pool.clone()), work.values.range(pool), self.room.page_size)
+            }
+        };
+        let q = scratch.q.range(times(tile, sizes.queries()));
+        let places =
+            (scratch.angles.read().range(times(tile, sizes.heads.dim)), slots.range(tile.clone()));
+        let to = Stored { q, keys, values, page_size };
+        let rotations = &self.kernels.rotations;
+        rotations.store(work.queue, (sizes.heads, projected), norms, places, to);
+    }
+
+    fn attend(
+        &self,
+        work: &mut Work<'_>,
+        body: &Body,
+        layer: &Layer,
+        (at, sight, cut): (usize, Option<Sight>, &Cut),
+    ) {
+        let (pool, sizes) = (self.pool(at), &body.sizes);
+        let scratch = &mut work.scratch;
+        if cut.slices.len() > 1 {
+            // A later slice takes the rows of an earlier one for context, which attention fetches
+            // before it waits. Nothing starts early behind a clear, so they are there.
+            work.queue.clear(scratch.spare.all());
+        }
+        for slice in &cut.slices {
+            let tail = sight.map_or(Tail::Causal, |sight| Tail::Block {
+                keys: scratch.block_keys.read().range(times(&slice.rows, sizes.keys())),
+                values: scratch.block_values.read().range(times(&slice.rows, sizes.keys())),
+                sight,
+            });
+            let tiles = cut.regions.tiles();
+            let tiles =
+                tiles.start + slice.tiles.start * TILE..tiles.start + slice.tiles.end * TILE;
+            let attended = Attended {
+                keys: work.keys.read().range(pool.clone()),
+                values: work.values.read().range(pool.clone()),
+                tail,
+                step: step(scratch.batch.read(), cut, slice, self.room.page_size),
+                tiles: scratch.batch.read().range(tiles),
+                heads: sizes.heads,
+                splits: cut.splits,
+                scale: sizes.scale(),
+                window: layer.window,
+            };
+            let at = times(&slice.rows, sizes.queries());
+            let (q, out) = (scratch.q.read().range(at.clone()), scratch.attended.range(at));
+            self.kernels.attention.launch(work.queue, attended, q, scratch.parts.all(), out);
+        }
+    }
+
+    fn verify(&self, work: &mut Work<'_>, cut: &Cut, taps: Taps) {
+        let drafter = self.plan.drafter.as_ref();
+        let taps = match (taps, drafter) {
+            (Taps::Keep, Some(drafter)) => &drafter.taps[..],
+            (Taps::Keep | Taps::Drop, _) => &[],
+        };
+        self.layers(work, &self.plan.target, cut, (None, taps));
+    }
+
+    fn draft(&self, work: &mut Work<'_>, cut: &Cut) {
+        let drafter = self.drafter();
+        self.layers(work, &drafter.body, cut, (Some(&drafter.sight), &[]));
+        self.choose(work, cut.regions.rows, From::All, Ids::Proposed);
+    }
+
+    fn drafter(&self) -> &Drafter {
+        self.plan.drafter.as_ref().expect("a pair with a drafter")
+    }
+
+    /// The words of a batch are the rows' positions, zeros (the request of each, its length, and where
+    /// its page is) and the rows' slots: see [`super::run`].
+    fn absorb(&self, work: &mut Work<'_>, rows: usize) {
+        let drafter = self.drafter();
+        let (body, sizes) = (&drafter.body, &drafter.body.sizes);
+        let scratch = &mut work.scratch;
+        let words = scratch.batch.read();
+        let zeros = words.range(rows..2 * rows);
+        let of = StepRows {
+            lengths: zeros,
+            spans: zeros,
+            offsets: words.range(0..rows),
+            firsts: zeros,
+            pages: zeros,
+            // One page for all: slots are told, and only angles are wanted here.
+            page_size: 1 << 30,
+        };
+        let to = Placed {
+            positions: scratch.positions.all(),
+            slots: scratch.slots.all(),
+            angles: scratch.angles.all(),
+        };
+        let frequencies = (work.vectors.range(body.frequencies.clone()), 1.0);
+        self.kernels.rotations.places(work.queue, of, frequencies, to);
+        work.queue.clear(scratch.x.range(0..rows * sizes.hidden));
+        self.product(work, (&drafter.fc, Input::Features), rows, |work, tile| {
+            let norm = (&drafter.hidden_norm, sizes.eps);
+            self.norm(work, norm, tile, Some(&drafter.fc));
+        });
+        let heads = Heads { q: 0, ..sizes.heads };
+        for (i, (kv, layer)) in drafter.kv.iter().zip(&body.layers).enumerate() {
+            let pool = self.pool(body.first + i);
+            self.product(work, (kv, Input::Hidden), rows, |work, tile| {
+                let scratch = &mut work.scratch;
+                let projected = pieces(&scratch.pieces, kv, tile);
+                let norms = (work.vectors.range(layer.head_norms.clone()), sizes.head_eps());
+                let slots = 2 * rows + tile.start..2 * rows + tile.end;
+                let angles = scratch.angles.read().range(times(tile, sizes.heads.dim));
+                let places = (angles, scratch.batch.read().range(slots));
+                let to = Stored {
+                    q: scratch.q.all(),
+                    keys: work.keys.range(pool.clone()),
+                    values: work.values.range(pool.clone()),
+                    page_size: self.room.page_size,
+                };
+                let rotations = &self.kernels.rotations;
+                rotations.store(work.queue, (heads, projected), norms, places, to);
+            });
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Memory of passes: one stretch of the card's, guarded once a launch and cut into what a pass works on.
+
+use super::batch::Regions;
+use super::plan::Plan;
+use device::cuda::{CudaSliceMut, Number};
+use kernels::attention::cuda::{Attention, SPLIT};
+use kernels::choose::cuda::Choices;
+use kernels::gemm::cuda::MOST_ROWS;
+
+/// Bytes of what attention leaves for the splits of its keys, at most: a pass that needs more attends
+/// in parts.
+const PARTS_BYTES: usize = 256 << 20;
+/// Bytes that a stretch for one purpose is aligned to.
+const ALIGN: usize = 256;
+/// Rows whose logits the host gets at once.
+pub const SLAB: usize = 32;
+
+/// What the passes of a pair may need at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Pages of the KV pool.
+    pub pages: usize,
+    /// Tokens of a page.
+    pub page_size: usize,
+    /// Rows of a pass.
+    pub rows: usize,
+    /// Requests of a pass.
+    pub requests: usize,
+    /// Tokens of a sequence.
+    pub context: usize,
+    /// Rows of a block that a drafter drafts; 1 without one.
+    pub block: usize,
+    /// Ids below this may be chosen.
+    pub allowed: usize,
+    /// Ids below this are proposed.
+    pub proposed: usize,
+}
+
+/// The lengths of everything that passes work on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) rows: usize,
+    pub(crate) pages: usize,
+    pub(crate) page_size: usize,
+    pub(crate) allowed: usize,
+    pub(crate) proposed: usize,
+    /// Page ids of a pass.
+    pub(crate) ids: usize,
+    /// Floats of what attention leaves.
+    pub(crate) parts: usize,
+    hidden: usize,
+    features: usize,
+    q: usize,
+    gated: usize,
+    block: usize,
+    angles: usize,
+    pieces: usize,
+    chunks: usize,
+    vocab: usize,
+}
+
+/// Room for the best of each chunk of a choice.
+pub(crate) struct Best<'j> {
+    pub(crate) largest: CudaSliceMut<'j, f32>,
+    pub(crate) ids: CudaSliceMut<'j, u32>,
+    pub(crate) scores: CudaSliceMut<'j, f64>,
+    pub(crate) drawn: CudaSliceMut<'j, u32>,
+}
+
+/// What a pass works on.
+pub(crate) struct Scratch<'j> {
+    /// What the host says about a pass: see [`super::batch`].
+    pub(crate) batch: CudaSliceMut<'j, u32>,
+    /// What the host says about choices.
+    pub(crate) draws: CudaSliceMut<'j, u32>,
+    /// Rows that are multiplied, `[rows, hidden]`; after a pass its normed outputs.
+    pub(crate) hidden: CudaSliceMut<'j, u16>,
+    /// Some of those, for the head.
+    pub(crate) picked: CudaSliceMut<'j, u16>,
+    /// `[rows, taps · hidden]`.
+    pub(crate) features: CudaSliceMut<'j, u16>,
+    pub(crate) q: CudaSliceMut<'j, u16>,
+    pub(crate) attended: CudaSliceMut<'j, u16>,
+    pub(crate) gated: CudaSliceMut<'j, u16>,
+    pub(crate) block_keys: CudaSliceMut<'j, u16>,
+    pub(crate) block_values: CudaSliceMut<'j, u16>,
+    /// The residual stream, `[rows, hidden]`.
+    pub(crate) x: CudaSliceMut<'j, f32>,
+    pub(crate) pieces: CudaSliceMut<'j, f32>,
+    pub(crate) parts: CudaSliceMut<'j, f32>,
+    pub(crate) angles: CudaSliceMut<'j, f32>,
+    pub(crate) positions: CudaSliceMut<'j, u32>,
+    pub(crate) slots: CudaSliceMut<'j, u32>,
+    pub(crate) chosen: CudaSliceMut<'j, u32>,
+    /// `[SLAB, vocab]`.
+    pub(crate) logits: CudaSliceMut<'j, f32>,
+    pub(crate) best: Best<'j>,
+    /// Nobody's: to put something between two kernels.
+    pub(crate) spare: CudaSliceMut<'j, u32>,
+}
+
+/// Words of a choice of `rows` rows: seeds, temperatures, positions.
+pub(crate) const fn draw_words(rows: usize) -> usize {
+    4 * rows
+}
+
+impl Room {
+    pub(crate) fn new(plan: &Plan, capacity: &Capacity) -> Room {
+        let Capacity { pages, page_size, rows, requests, context, block, .. } = *capacity;
+        let Capacity { allowed, proposed, .. } = *capacity;
+        // Graphs are for numbers of rows that are powers of two, up to a product's most.
+        let rows = rows.max(rows.next_power_of_two().min(MOST_ROWS));
+        let bodies = || [&plan.target].into_iter().chain(plan.drafter.iter().map(|d| &d.body));
+        let most = |of: &dyn Fn(&super::shape::Sizes) -> usize| {
+            bodies().map(|body| of(&body.sizes)).max().expect("a target")
+        };
+        let tile = rows.min(MOST_ROWS);
+        let one = |body: &super::plan::Body| {
+            let heads = body.sizes.heads;
+            let splits = (context.div_ceil(SPLIT) + 1).next_power_of_two();
+            let (all, least) =
+                (Attention::parts(heads, rows, splits), Attention::parts(heads, block, splits));
+            // A block is attended to whole.
+            all.min(PARTS_BYTES / 4).max(least)
+        };
+        let hidden = plan.target.sizes.hidden;
+        let taps = plan.drafter.as_ref().map_or(0, |drafter| drafter.taps.len());
+        let ids = requests * context.div_ceil(page_size) + Regions::slack(page_size);
+        Room {
+            rows,
+            pages,
+            page_size,
+            allowed,
+            proposed,
+            ids,
+            parts: bodies().map(one).max().expect("a target"),
+            hidden: rows * hidden,
+            features: rows * taps * hidden,
+            q: rows * most(&|sizes| sizes.queries()),
+            gated: rows * most(&|sizes| sizes.ffn),
+            block: rows * most(&|sizes| sizes.keys()),
+            angles: rows * most(&|sizes| sizes.heads.dim),
+            pieces: plan.weights().map(|w| w.shape.pieces(tile)).max().expect("a head"),
+            chunks: tile * Choices::chunks(allowed),
+            vocab: plan.vocab,
+        }
+    }
+
+    /// The page that rows write to which stand for nothing.
+    pub(crate) fn nowhere(&self) -> u32 {
+        u32::try_from(self.pages).expect("page ids fit 32 bits")
+    }
+
+    /// Elements of one layer's keys, and of its values.
+    pub(crate) fn pool(&self, plan: &Plan) -> usize {
+        (self.pages + 1) * self.page_size * plan.kv_width()
+    }
+
+    /// Words of what the host says about a pass at most.
+    pub(crate) fn batch(&self) -> usize {
+        Regions::most(self.rows, self.ids)
+    }
+
+    /// 64-bit words of it all.
+    pub(crate) fn words(&self) -> usize {
+        let mut sizes = Sizes(0);
+        let Room { rows, chunks, .. } = *self;
+        sizes.of::<u32>(self.batch());
+        sizes.of::<u32>(draw_words(rows));
+        for halves in [
+            self.hidden,
+            self.hidden,
+            self.features,
+            self.q,
+            self.q,
+            self.gated,
+            self.block,
+            self.block,
+        ] {
+            sizes.of::<u16>(halves);
+        }
+        for floats in [self.hidden, self.pieces, self.parts, self.angles] {
+            sizes.of::<f32>(floats);
+        }
+        for words in [rows, rows, rows] {
+            sizes.of::<u32>(words);
+        }
+        sizes.of::<f32>(SLAB * self.vocab);
+        sizes.of::<f32>(chunks);
+        sizes.of::<u32>(chunks);
+        sizes.of::<f64>(chunks);
+        sizes.of::<u32>(chunks);
+        sizes.of::<u32>(1);
+        sizes.0 / 8
+    }
+
+    /// Cuts memory of [`Room::words`] words.
+    pub(crate) fn cut<'j>(&self, memory: CudaSliceMut<'j, u64>) -> Scratch<'j> {
+        let mut cut = Cutter(Some(memory));
+        let Room { rows, chunks, .. } = *self;
+        Scratch {
+            batch: cut.take(self.batch()),
+            draws: cut.take(draw_words(rows)),
+            hidden: cut.take(self.hidden),
+            picked: cut.take(self.hidden),
+            features: cut.take(self.features),
+            q: cut.take(self.q),
+            attended: cut.take(self.q),
+            gated: cut.take(self.gated),
+            block_keys: cut.take(self.block),
+            block_values: cut.take(self.block),
+            x: cut.take(self.hidden),
+            pieces: cut.take(self.pieces),
+            parts: cut.take(self.parts),
+            angles: cut.take(self.angles),
+            positions: cut.take(rows),
+            slots: cut.take(rows),
+            chosen: cut.take(rows),
+            logits: cut.take(SLAB * self.vocab),
+            best: Best {
+                largest: cut.take(chunks),
+                ids: cut.take(chunks),
+                scores: cut.take(chunks),
+                drawn: cut.take(chunks),
+            },
+            spare: cut.take(1),
+        }
+    }
+}
+
+/// Bytes of a stretch for so many elements.
+fn stretch<T>(elements: usize) -> usize {
+    (elements * size_of::<T>()).next_multiple_of(ALIGN)
+}
+
+struct Sizes(usize);
+
+impl Sizes {
+    fn of<T>(&mut self, elements: usize) {
+        self.0 += stretch::<T>(elements);
+    }
+}
+
+/// Memory that is handed out from its beginning.
+struct Cutter<'j>(Option<CudaSliceMut<'j, u64>>);
+
+impl<'j> Cutter<'j> {
+    fn take<T: Number>(&mut self, elements: usize) -> CudaSliceMut<'j, T> {
+        let rest = self.0.take().expect("what is left is put back");
+        let (own, rest) = rest.split(stretch::<T>(elements) / 8);
+        self.0 = Some(rest);
+        own.numbers::<T>().split(elements).0
+    }
+}

@@ -1,0 +1,364 @@
+//! A pair on a card, one pass after the other: the host says what a pass is for and the card does it,
+//! as a graph where passes of its shape come again. Nothing here waits, besides those who ask for what
+//! the card found.
+
+use super::batch::{Batch, Kind, Often};
+use super::card::Card;
+use super::load::CardModels;
+use super::pass::{From, Ids, Program, Taps, What, times};
+use super::plan::Plan;
+use super::room::{Capacity, Room, SLAB, draw_words};
+use crate::pass::Pass;
+use device::cuda::Cuda;
+use device::{
+    Device, Element, Forward, Graph, HeldQueue, HeldView, HeldViewMut, Lane, OnQueue, Pending,
+    Readback, Reading, Reason, Shared, Staging, View, ViewMut, Writing,
+};
+use kernels::choose::Draw;
+use kernels::gemm::cuda::MOST_ROWS;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Arrays that may be on their way to the card at once: those of a step, and some.
+const STAGED: usize = 16;
+
+/// The arguments of a pass.
+type Given<'g> = (
+    (OnQueue<Forward, Cuda>, View<'g, u16, Forward, Cuda>, View<'g, f32, Forward, Cuda>),
+    (ViewMut<'g, u16, Forward, Cuda>, ViewMut<'g, u64, Forward, Cuda>),
+);
+/// What a graph holds of them.
+type Held = (
+    (HeldQueue, HeldView<u16, Cuda>, HeldView<f32, Cuda>),
+    (HeldViewMut<u16, Cuda>, HeldViewMut<u64, Cuda>),
+);
+
+/// The card's memory of a pair.
+struct Memory {
+    weights: Shared<u16, Forward, Cuda>,
+    vectors: Shared<f32, Forward, Cuda>,
+    /// Keys of all layers, then values of all layers.
+    kv: Shared<u16, Forward, Cuda>,
+    scratch: Shared<u64, Forward, Cuda>,
+}
+
+/// Guards of it all.
+struct Guards<'g> {
+    lane: &'g Lane<Forward, Cuda>,
+    weights: Reading<'g, u16, Forward, Forward, Cuda>,
+    vectors: Reading<'g, f32, Forward, Forward, Cuda>,
+    kv: Writing<'g, u16, Forward, Cuda>,
+    scratch: Writing<'g, u64, Forward, Cuda>,
+}
+
+impl Memory {
+    fn guard<'g>(&'g mut self, lane: &'g Lane<Forward, Cuda>) -> Guards<'g> {
+        Guards {
+            lane,
+            weights: self.weights.read(lane),
+            vectors: self.vectors.read(lane),
+            kv: self.kv.write(lane),
+            scratch: self.scratch.write(lane),
+        }
+    }
+}
+
+impl Guards<'_> {
+    /// The arguments of a pass.
+    fn given(&mut self) -> Given<'_> {
+        let queue = self.lane.queue();
+        ((queue, self.weights.view(), self.vectors.view()), (self.kv.view(), self.scratch.view()))
+    }
+}
+
+/// A committed row of the last pass: its position and slot.
+type Kept = (u32, u32);
+
+/// A pair with its memory.
+pub struct CardPair {
+    card: Card,
+    plan: Arc<Plan>,
+    room: Arc<Room>,
+    memory: Memory,
+    graphs: HashMap<What, Graph<Forward, Held, Cuda>>,
+    staging: Staging<u32, Forward, Cuda>,
+    chosen: Readback<u32, Forward, Cuda>,
+    logits: Readback<f32, Forward, Cuda>,
+    /// Rows of the last pass of the target, those that fill it up included.
+    rows: usize,
+    /// Those of them that are committed and that the drafter does not know yet.
+    kept: Vec<Option<Kept>>,
+}
+
+/// How much of the card's memory a pair takes beside its weights.
+fn needed(plan: &Plan, capacity: &Capacity) -> (usize, usize) {
+    let room = Room::new(plan, capacity);
+    let kv = 2 * plan.kv_layers() * room.pool(plan) * size_of::<u16>();
+    (kv, room.words() * size_of::<u64>())
+}
+
+impl CardModels {
+    /// Bytes of KV memory and of working memory that `capacity` takes.
+    pub fn bytes(&self, capacity: &Capacity) -> (usize, usize) {
+        needed(&self.plan, capacity)
+    }
+
+    /// Makes memory for passes.
+    ///
+    /// # Panics
+    /// When the card has no room for it; [`CardModels::bytes`] says how much is taken.
+    pub fn with_memory(self, capacity: &Capacity) -> CardPair {
+        let CardModels { card, plan, weights, vectors, .. } = self;
+        let (cuda, room) = (card.cuda(), Room::new(&plan, capacity));
+        let kv = 2 * plan.kv_layers() * room.pool(&plan);
+        let words = room.batch() + draw_words(room.rows);
+        CardPair {
+            memory: Memory {
+                weights,
+                vectors,
+                kv: Shared::new(cuda, "KV memory", kv),
+                scratch: Shared::new(cuda, "working memory", room.words()),
+            },
+            staging: Staging::new(cuda, "words of passes", STAGED, words),
+            chosen: Readback::new(cuda, "choices", 2, room.rows),
+            logits: Readback::new(cuda, "logits", 1, SLAB * plan.vocab),
+            graphs: HashMap::new(),
+            plan: Arc::new(plan),
+            room: Arc::new(room),
+            rows: 0,
+            kept: Vec::new(),
+            card,
+        }
+    }
+}
+
+/// The words of `draws`, filled up to `rows`: see [`Program::choose`].
+fn words_of(draws: &[Draw], rows: usize) -> Vec<u32> {
+    let mut words = vec![0; draw_words(rows)];
+    for (i, draw) in draws.iter().enumerate() {
+        words[2 * i] = draw.seed as u32;
+        words[2 * i + 1] = (draw.seed >> 32) as u32;
+        words[2 * rows + i] = draw.temperature.to_bits();
+        words[3 * rows + i] = draw.position;
+    }
+    words
+}
+
+/// Waits without going to sleep, whose end would come late: what follows is on the card's way.
+fn land<T: Element>(pending: Pending<T, Cuda>, cuda: &Cuda) -> Vec<T> {
+    while !pending.arrived() && cuda.lost().is_none() {
+        std::hint::spin_loop();
+    }
+    pending.land().unwrap_or_else(|lost| panic!("{lost}"))
+}
+
+/// Row numbers in runs that follow one another: first, and how many.
+fn runs(rows: &[usize]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for &row in rows {
+        match runs.last_mut() {
+            Some(run) if run.end == row => run.end += 1,
+            _ => runs.push(row..row + 1),
+        }
+    }
+    runs
+}
+
+/// So many rows as a graph has them, and whether there is one.
+fn filled(rows: usize, most: usize) -> (usize, Often) {
+    let filled = rows.next_power_of_two();
+    if filled <= MOST_ROWS.min(most) { (filled, Often::Yes) } else { (rows, Often::No) }
+}
+
+impl CardPair {
+    /// Runs the target over `pass`, storing the keys and values of its rows at their slots. Returns
+    /// while the card works.
+    pub fn forward(&mut self, pass: &Pass, taps: Taps) {
+        self.settle();
+        let heads = self.plan.target.sizes.heads;
+        let Batch { words, cut, often } = Batch::new(pass, Kind::Causal, &self.room, heads);
+        self.rows = cut.regions.rows;
+        self.kept.clear();
+        self.enqueue((&[], &words), What::Verify { cut, taps }, often);
+    }
+
+    /// Chooses the next token after each of some rows of the last pass, greedily or with noise: filters
+    /// are not looked at. `out` has an entry for each.
+    pub fn choose(&mut self, rows: &[usize], draws: &[Draw], out: &mut [u32]) {
+        let (filled, often) = filled(rows.len(), self.room.rows);
+        let from = if rows.iter().copied().eq(0..rows.len()) { From::All } else { From::Picked };
+        if from == From::Picked {
+            self.pick(rows);
+        }
+        let what = What::Choose { rows: filled, from };
+        self.enqueue((&words_of(draws, filled), &[]), what, often);
+        out.copy_from_slice(&self.found(rows.len()));
+    }
+
+    /// The logits of up to [`SLAB`] rows of the last pass, the drafter's or the target's, for some ids.
+    pub fn logits(&mut self, rows: &[usize], ids: Ids) -> Vec<f32> {
+        assert!(rows.len() <= SLAB, "logits of {} rows at once", rows.len());
+        self.pick(rows);
+        self.enqueue((&[], &[]), What::Logits { rows: rows.len(), ids }, Often::No);
+        let width = match ids {
+            Ids::All => self.plan.vocab,
+            Ids::Proposed => self.room.proposed,
+        };
+        let (lane, room) = (&self.card.lanes.forward, self.room.clone());
+        let mut filling = self.logits.fill(lane, rows.len() * width);
+        let mut scratch = self.memory.scratch.write(lane);
+        let arguments = (lane.queue(), scratch.view(), filling.view());
+        lane.launch("logits", arguments, move |(queue, scratch, to)| {
+            queue.copy(room.cut(scratch).logits.read().range(0..to.len()), to);
+        });
+        drop(scratch);
+        land(filling.pending(), self.card.cuda())
+    }
+
+    /// Runs the drafter over the blocks of `pass` and chooses for every row as `draws` say.
+    ///
+    /// # Panics
+    /// Without a drafter.
+    pub fn draft(&mut self, pass: &Pass, draws: &[Draw]) -> Vec<u32> {
+        self.settle();
+        let drafter = self.plan.drafter.as_ref().expect("a pair with a drafter");
+        let heads = drafter.body.sizes.heads;
+        let Batch { words, cut, often } = Batch::new(pass, Kind::Block, &self.room, heads);
+        let draws = words_of(draws, cut.regions.rows);
+        self.enqueue((&draws, &words), What::Draft { cut }, often);
+        self.found(pass.rows())
+    }
+
+    /// The rows of the last pass from `first` on are committed, at these positions and slots: the
+    /// drafter is to know them.
+    pub fn keep(&mut self, first: usize, positions: &[u32], slots: &[u32]) {
+        let end = first + positions.len();
+        self.kept.resize(end.max(self.kept.len()), None);
+        let kept = positions.iter().copied().zip(slots.iter().copied());
+        self.kept[first..end].iter_mut().zip(kept).for_each(|(to, kept)| *to = Some(kept));
+    }
+
+    /// Lets the drafter take in what was kept. Returns while the card works.
+    pub fn settle(&mut self) {
+        if self.kept.iter().all(Option::is_none) {
+            return;
+        }
+        let rows = self.rows;
+        let mut words = vec![0; 3 * rows];
+        let nowhere = self.room.nowhere() * self.room.page_size as u32;
+        words[2 * rows..].fill(nowhere);
+        for (row, (position, slot)) in
+            self.kept.iter().enumerate().filter_map(|(i, kept)| kept.map(|kept| (i, kept)))
+        {
+            words[row] = position;
+            words[2 * rows + row] = slot;
+        }
+        self.kept.clear();
+        let often = filled(rows, rows).1;
+        self.enqueue((&[], &words), What::Absorb { rows }, often);
+    }
+
+    /// Waits for everything that was asked for.
+    pub fn finish(&self) {
+        let (cuda, event) = (self.card.cuda(), self.card.lanes.forward.record());
+        while !cuda.reached(&event) && cuda.lost().is_none() {
+            std::hint::spin_loop();
+        }
+        cuda.land(&event, Reason::Results).unwrap_or_else(|lost| panic!("{lost}"));
+    }
+
+    /// Gathers normed outputs of the last pass for the head.
+    fn pick(&mut self, rows: &[usize]) {
+        let (lane, room) = (&self.card.lanes.forward, self.room.clone());
+        let (runs, hidden) = (runs(rows), self.plan.target.sizes.hidden);
+        let mut scratch = self.memory.scratch.write(lane);
+        lane.launch("pick", (lane.queue(), scratch.view()), move |(queue, scratch)| {
+            let mut scratch = room.cut(scratch);
+            let mut at = 0;
+            for run in runs {
+                let to = at..at + run.len() * hidden;
+                at = to.end;
+                let from = scratch.hidden.read().range(times(&run, hidden));
+                queue.copy(from, scratch.picked.range(to));
+            }
+        });
+    }
+
+    /// Hands words of draws and of a batch to the card, and enqueues `what`.
+    fn enqueue(&mut self, (draws, batch): (&[u32], &[u32]), what: What, often: Often) {
+        let CardPair { card, plan, room, memory, graphs, staging, .. } = self;
+        let (lane, kernels) = (&card.lanes.forward, card.kernels.clone());
+        if !(draws.is_empty() && batch.is_empty()) {
+            let (room, len) = (room.clone(), draws.len());
+            let staged = staging.stage(lane, &[draws, batch].concat());
+            let mut scratch = memory.scratch.write(lane);
+            let arguments = (lane.queue(), scratch.view(), staged.view());
+            lane.launch("words", arguments, move |(queue, scratch, from)| {
+                let mut scratch = room.cut(scratch);
+                let rest = from.len() - len;
+                queue.copy(from.range(0..len), scratch.draws.range(0..len));
+                queue.copy(from.range(len..from.len()), scratch.batch.range(0..rest));
+            });
+        }
+        let program =
+            Program { kernels, plan: plan.clone(), room: room.clone(), what: what.clone() };
+        let mut guards = memory.guard(lane);
+        match often {
+            Often::No => lane.launch("pass", guards.given(), move |seen| program.run(seen)),
+            Often::Yes => {
+                let graph = graphs.entry(what).or_insert_with(|| {
+                    lane.capture("pass", guards.given(), move |seen| program.run(seen))
+                });
+                lane.replay(graph, guards.given());
+            }
+        }
+    }
+
+    /// The first `rows` choices that were made last.
+    fn found(&mut self, rows: usize) -> Vec<u32> {
+        let (lane, room) = (&self.card.lanes.forward, self.room.clone());
+        let mut filling = self.chosen.fill(lane, rows);
+        let mut scratch = self.memory.scratch.write(lane);
+        let arguments = (lane.queue(), scratch.view(), filling.view());
+        lane.launch("choices", arguments, move |(queue, scratch, to)| {
+            queue.copy(room.cut(scratch).chosen.read().range(0..to.len()), to);
+        });
+        drop(scratch);
+        land(filling.pending(), self.card.cuda())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_in_runs() {
+        assert!(runs(&[]).is_empty());
+        assert_eq!(runs(&[3, 4, 5, 9, 11, 12]), [3..6, 9..10, 11..13]);
+    }
+
+    #[test]
+    fn graphs_are_for_powers_of_two() {
+        let of = |rows| filled(rows, 512);
+        assert_eq!([1, 2, 3, 33, 64].map(of), [1, 2, 4, 64, 64].map(|rows| (rows, Often::Yes)));
+        assert_eq!(of(65), (65, Often::No));
+        assert_eq!(filled(3, 3), (3, Often::No));
+    }
+
+    #[test]
+    fn a_draw_is_where_the_card_looks_for_it() {
+        let draw = |seed, position| Draw {
+            temperature: 0.5,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            seed,
+            position,
+        };
+        let words = words_of(&[draw(7, 3), draw(0x1_0000_0002, 9)], 4);
+        let half = 0.5f32.to_bits();
+        assert_eq!(words, [7, 0, 2, 1, 0, 0, 0, 0, half, half, 0, 0, 3, 9, 0, 0]);
+    }
+}

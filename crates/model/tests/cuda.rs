@@ -1,0 +1,198 @@
+//! The decoder of a CUDA card, on a card: against Hugging Face's logits on tiny checkpoints of every
+//! family, and the independence of a row's bits from how the rows come. Without a card each test fails
+//! and says what is missing. They read `fixtures/` from the working directory, or from where they were
+//! built.
+
+use device::Cpu;
+use model::checkpoint::Checkpoint;
+use model::cuda::{Capacity, Card, CardModels, CardPair, Ids, Origin, SLAB, Taps};
+use model::pass::Pass;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+const PAGE: usize = 16;
+const PAGES: usize = 16;
+
+#[derive(Deserialize)]
+struct Golden {
+    prompts: Vec<Prompt>,
+    positions: Positions,
+}
+
+#[derive(Deserialize)]
+struct Prompt {
+    ids: Vec<u32>,
+    last_logits: Vec<f32>,
+}
+
+/// The most likely tokens after every position of one prompt.
+#[derive(Deserialize)]
+struct Positions {
+    prompt: usize,
+    top_ids: Vec<Vec<usize>>,
+    top_logits: Vec<Vec<f32>>,
+}
+
+fn fixture(name: &str) -> PathBuf {
+    let here = Path::new("fixtures/models");
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models");
+    if here.is_dir() { here.join(name) } else { built.join(name) }
+}
+
+fn golden(file: &str) -> Golden {
+    let path = fixture(file);
+    let text = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_slice(&text).expect("a golden file")
+}
+
+/// A model on a card with one sequence's memory.
+struct Runner {
+    pair: CardPair,
+    vocab: usize,
+    layers: usize,
+    pages: Vec<u32>,
+}
+
+impl Runner {
+    fn open(name: &str) -> Runner {
+        let path = fixture(name);
+        let files = Checkpoint::open(&path).expect("the checkpoint opens");
+        let cache = Some(std::env::temp_dir().join("slipstream-kernel-tests"));
+        let card =
+            Card::open(0, cache).unwrap_or_else(|error| panic!("this needs a card: {error}"));
+        let config = files.config().clone();
+        let (vocab, layers) = (config.vocab, config.layers);
+        let (paths, origin) = ([&*path, &*path], Origin::Files(&files, None));
+        let models = CardModels::load(&Cpu::new(2), card, (config, None), paths, &origin)
+            .expect("the weights load");
+        assert_eq!(files.unused(), Vec::<String>::new(), "every tensor has a use");
+        let pair = models.with_memory(&Capacity {
+            pages: PAGES,
+            page_size: PAGE,
+            rows: 128,
+            requests: 8,
+            context: PAGES * PAGE,
+            block: 1,
+            allowed: vocab,
+            proposed: vocab,
+        });
+        // Pages out of order: only the page table knows where a token lies.
+        let pages = (0..PAGES as u32).rev().collect();
+        Runner { pair, vocab, layers, pages }
+    }
+
+    /// Computes `ids` on top of `context` tokens and returns the logits of every row.
+    fn logits(&mut self, ids: &[u32], context: usize) -> Vec<Vec<f32>> {
+        let mut pass = Pass::default();
+        pass.push(ids, context, &self.pages, PAGE);
+        self.pair.forward(&pass, Taps::Drop);
+        let rows: Vec<usize> = (0..ids.len()).collect();
+        let some = rows.chunks(SLAB).map(|rows| self.pair.logits(rows, Ids::All));
+        let all = some.collect::<Vec<_>>().concat();
+        all.chunks_exact(self.vocab).map(<[f32]>::to_vec).collect()
+    }
+
+    /// Places where numbers are rounded to bf16 on the way to a logit, each by one part in 2⁹ at most: a
+    /// layer's weights and inputs of its four products, q, k and v, and weights of attention; the head's
+    /// weight and input.
+    fn roundings(&self) -> f32 {
+        (12 * self.layers + 2) as f32
+    }
+}
+
+fn largest(values: &[f32]) -> f32 {
+    values.iter().fold(0.0, |a: f32, b| a.max(b.abs()))
+}
+
+fn argmax(values: &[f32]) -> usize {
+    (0..values.len()).max_by(|&a, &b| values[a].total_cmp(&values[b])).expect("logits")
+}
+
+/// How far logits are from the reference's, relative to the largest.
+#[derive(Default)]
+struct Apart(Vec<f32>);
+
+impl Apart {
+    fn add(&mut self, got: f32, want: f32, largest: f32) {
+        self.0.push((got - want).abs() / largest);
+    }
+
+    /// Errors of so many roundings never add up to more than their sum, and in the mean to its root.
+    fn check(&self, path: &str, roundings: f32) {
+        let (most, usual) = (roundings / 512.0, roundings.sqrt() / 512.0);
+        let worst = self.0.iter().fold(0.0, |a: f32, &b| a.max(b));
+        let mean = self.0.iter().sum::<f32>() / self.0.len() as f32;
+        println!(
+            "{path}: logits apart, of the largest: mean {mean:.4} ({usual:.4} allowed), most \
+             {worst:.4} ({most:.4} allowed)"
+        );
+        let within = |apart: &f32| *apart <= most;
+        assert!(self.0.iter().all(within) && mean <= usual, "{path}: too far apart");
+    }
+}
+
+/// Logits of prompts of 1 to 100 tokens, and the best token where the reference is sure of it.
+fn check(path: &str, golden_file: &str) {
+    let (golden, mut runner) = (golden(golden_file), Runner::open(path));
+    let (roundings, mut apart, mut sure) = (runner.roundings(), Apart::default(), 0);
+    for prompt in &golden.prompts {
+        let row = runner.logits(&prompt.ids, 0).pop().expect("one row a token");
+        let scale = largest(&prompt.last_logits);
+        assert_eq!(row.len(), prompt.last_logits.len());
+        row.iter().zip(&prompt.last_logits).for_each(|(&got, &want)| apart.add(got, want, scale));
+    }
+    let positions = &golden.positions;
+    let rows = runner.logits(&golden.prompts[positions.prompt].ids, 0);
+    for ((row, ids), want) in rows.iter().zip(&positions.top_ids).zip(&positions.top_logits) {
+        let scale = largest(want);
+        ids.iter().zip(want).for_each(|(&id, &want)| apart.add(row[id], want, scale));
+        // Each of the two may be as far from the reference as any.
+        if want[0] - want[1] > 2.0 * roundings / 512.0 * scale {
+            assert_eq!(argmax(row), ids[0], "{path}: the reference is sure");
+            sure += 1;
+        }
+    }
+    apart.check(path, roundings);
+    assert!(sure > 0, "{path}: the reference is sure of some tokens");
+}
+
+#[test]
+fn every_family_has_the_references_logits() {
+    for family in ["llama3", "llama3-bf16", "mistral", "qwen2", "qwen3"] {
+        check(family, &format!("{family}/golden.json"));
+    }
+}
+
+#[test]
+fn block_formats_and_llamas_row_order_are_put_right() {
+    check("llama3.gguf", "llama3/golden.json");
+    for name in ["llama3-q8_0", "llama3-q4_0", "qwen2"] {
+        check(&format!("{name}.gguf"), &format!("{name}.golden.json"));
+    }
+}
+
+/// A row's bits are the same alone, in chunks of any size, and beside other requests.
+#[test]
+fn a_row_does_not_depend_on_its_pass() {
+    for family in ["mistral", "qwen2", "qwen3"] {
+        let mut runner = Runner::open(family);
+        let ids: Vec<u32> = (0..100).map(|i| i * 7919 % 250).collect();
+        let whole = runner.logits(&ids, 0);
+        for chunk in [1, 5, 16, 33, 64, 65] {
+            let mut rows = Vec::new();
+            for (i, part) in ids.chunks(chunk).enumerate() {
+                rows.extend(runner.logits(part, i * chunk));
+            }
+            assert!(rows == whole, "{family}: chunks of {chunk}");
+        }
+        // The same prompt's end beside another request, on pages of its own.
+        let mut pass = Pass::default();
+        let (mine, other) = runner.pages.split_at(8);
+        pass.push(&[3, 1, 4, 1, 5], 0, other, PAGE);
+        pass.push(&ids[90..], 90, mine, PAGE);
+        runner.pair.forward(&pass, Taps::Drop);
+        let rows: Vec<usize> = (5..15).collect();
+        let beside = runner.pair.logits(&rows, Ids::All);
+        assert!(beside == whole[90..].concat(), "{family}: beside another");
+    }
+}
