@@ -71,7 +71,7 @@ impl Default for EngineOptions {
             chunk: 512,
             max_running: 1,
             max_waiting: 1024,
-            width: 8,
+            width: 16,
             widths: WidthPolicy::Adaptive(StepCost::default()),
             fence: Fence::Fine,
             discipline: Discipline::Sound,
