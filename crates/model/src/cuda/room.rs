@@ -5,11 +5,15 @@ use super::plan::Plan;
 use device::cuda::{CudaSliceMut, Number};
 use kernels::attention::cuda::{Attention, SPLIT};
 use kernels::choose::cuda::Choices;
-use kernels::gemm::cuda::MOST_ROWS;
+use kernels::gemm::cuda::{MOST_ROWS, Shape};
 
 /// Bytes of what attention leaves for the splits of its keys, at most: a pass that needs more attends
 /// in parts.
 const PARTS_BYTES: usize = 256 << 20;
+/// Bytes of what a product leaves, about, at most: more rows are multiplied in tiles.
+const PIECES_BYTES: usize = 192 << 20;
+/// Most rows of a tile.
+const MOST_TILE: usize = 2048;
 /// Bytes that a stretch for one purpose is aligned to.
 const ALIGN: usize = 256;
 /// Rows whose logits the host gets at once.
@@ -99,6 +103,13 @@ pub(crate) struct Scratch<'j> {
     pub(crate) spare: CudaSliceMut<'j, u32>,
 }
 
+/// Rows that are multiplied with a weight at once at most: what they leave has room.
+pub(crate) fn tile_of(weight: &Shape) -> usize {
+    // The pieces of a few rows are more than their sums: twice, at most.
+    let rows = PIECES_BYTES / (2 * size_of::<f32>() * weight.n);
+    rows.clamp(MOST_ROWS, MOST_TILE) / MOST_ROWS * MOST_ROWS
+}
+
 /// Words of a choice of `rows` rows: seeds, temperatures, positions.
 pub(crate) const fn draw_words(rows: usize) -> usize {
     4 * rows
@@ -114,7 +125,12 @@ impl Room {
         let most = |of: &dyn Fn(&super::shape::Sizes) -> usize| {
             bodies().map(|body| of(&body.sizes)).max().expect("a target")
         };
-        let tile = rows.min(MOST_ROWS);
+        let tile = |shape: &Shape| rows.min(tile_of(shape));
+        let head = &plan.head.shape;
+        let draft_head = Shape::new(proposed, head.k, plan.workers);
+        let shapes = plan.weights().map(|weight| weight.shape).chain([draft_head]);
+        let choices = [(head, allowed), (&draft_head, proposed)];
+        let chunks = choices.map(|(head, ids)| tile(head) * Choices::chunks(ids));
         let one = |body: &super::plan::Body| {
             let heads = body.sizes.heads;
             let splits = (context.div_ceil(SPLIT) + 1).next_power_of_two();
@@ -140,8 +156,8 @@ impl Room {
             gated: rows * most(&|sizes| sizes.ffn),
             block: rows * most(&|sizes| sizes.keys()),
             angles: rows * most(&|sizes| sizes.heads.dim),
-            pieces: plan.weights().map(|w| w.shape.pieces(tile)).max().expect("a head"),
-            chunks: tile * Choices::chunks(allowed),
+            pieces: shapes.map(|shape| shape.pieces(tile(&shape))).max().expect("a head"),
+            chunks: chunks[0].max(chunks[1]),
             vocab: plan.vocab,
         }
     }
