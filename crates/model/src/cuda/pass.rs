@@ -54,6 +54,8 @@ pub(crate) enum What {
     Absorb { rows: usize },
     /// A choice for each of so many rows.
     Choose { rows: usize, from: From },
+    /// The same with the filters of each row's draw, for picked rows.
+    Filter { rows: usize, ids: Ids },
     /// The logits of so many picked rows.
     Logits { rows: usize, ids: Ids },
 }
@@ -144,6 +146,7 @@ impl Program {
             What::Draft { cut } => self.draft(&mut work, cut),
             What::Absorb { rows } => self.absorb(&mut work, *rows),
             What::Choose { rows, from } => self.choose(&mut work, *rows, *from, Ids::All),
+            What::Filter { rows, ids } => self.filter(&mut work, *rows, *ids),
             What::Logits { rows, ids } => self.logits(&mut work, *rows, *ids),
         }
     }
@@ -153,11 +156,22 @@ impl Program {
     pub(crate) fn product(
         &self,
         work: &mut Work<'_>,
-        (weight, input): (&Weight, Input),
+        of: (&Weight, Input),
         rows: usize,
+        then: impl FnMut(&mut Work<'_>, &Range<usize>),
+    ) {
+        self.product_by(work, of, (rows, tile_of(&of.0.shape)), then);
+    }
+
+    /// The same, by tiles of `most` rows, which are not more than [`tile_of`] says.
+    pub(crate) fn product_by(
+        &self,
+        work: &mut Work<'_>,
+        (weight, input): (&Weight, Input),
+        (rows, most): (usize, usize),
         mut then: impl FnMut(&mut Work<'_>, &Range<usize>),
     ) {
-        for tile in in_tiles(rows, tile_of(&weight.shape)) {
+        for tile in in_tiles(rows, most) {
             let scratch = &mut work.scratch;
             let x = match input {
                 Input::Hidden => scratch.hidden.read(),
