@@ -2,9 +2,9 @@
 //! the card, so the host that plans waits for neither. Target and drafter are two faces of one
 //! [`CardPair`], whose features and caches never leave the card.
 //!
-//! Rows choose on the card, greedily or with the contract's noise. What the card does not do, filters
-//! and shaped logits, the host does on logits that it reads back, by the CPU's own code. Which of the two
-//! a row takes follows from its request and its position alone, so drafting does not change it.
+//! Rows choose on the card, greedily, with the contract's noise, and with filters. Shaped logits are the
+//! host's, which reads them back and chooses by the CPU's own code. Which of these ways a row takes follows
+//! from its request and its position alone, so drafting does not change it.
 
 use crate::draft::{Draft, DraftRow, Drafter, Features, NoDrafter, PROPOSED, in_reach, shape};
 use crate::memory::Geometry;
@@ -209,15 +209,31 @@ impl Shared {
     }
 }
 
-/// Whether the host chooses.
-fn by_host(draw: &Draw, shape: &Shape<'_>) -> bool {
-    let filtered = draw.top_k != 0 || draw.top_p < 1.0 || draw.min_p > 0.0;
-    let shaped =
-        shape.penalties.is_some() || !shape.additions.is_empty() || shape.allowed.is_some();
-    filtered || shaped
+/// Who chooses for a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// The card, with the others.
+    Card,
+    /// The card, with filters.
+    Filters,
+    /// The host.
+    Host,
 }
 
-/// Rows of a pass that choose, some of them on the host.
+impl By {
+    fn of(draw: &Draw, shape: &Shape<'_>) -> By {
+        let filtered = draw.top_k != 0 || draw.top_p < 1.0 || draw.min_p > 0.0;
+        let shaped =
+            shape.penalties.is_some() || !shape.additions.is_empty() || shape.allowed.is_some();
+        match (shaped, filtered) {
+            (true, _) => By::Host,
+            (false, true) => By::Filters,
+            (false, false) => By::Card,
+        }
+    }
+}
+
+/// Rows of a pass that choose, each in its own way.
 struct Chooser<'c> {
     card: &'c Shared,
     cpu: &'c Cpu,
@@ -227,7 +243,7 @@ struct Chooser<'c> {
 }
 
 impl Chooser<'_> {
-    /// Chooses for each of `rows`: `on_card` does it where the card can, for any of them.
+    /// Chooses for each of `rows`: `on_card` does it without filters and shapes, for any of them.
     fn choose(
         &self,
         rows: &[usize],
@@ -238,11 +254,21 @@ impl Chooser<'_> {
     ) {
         let plain = Shape::default();
         let shape = |i: usize| shapes.get(i).copied().unwrap_or(plain);
-        let mine: Vec<usize> = (0..rows.len()).filter(|&i| by_host(&draws[i], &shape(i))).collect();
-        if mine.len() < rows.len() {
+        let by = |way: By| -> Vec<usize> {
+            (0..rows.len()).filter(|&i| By::of(&draws[i], &shape(i)) == way).collect()
+        };
+        if !by(By::Card).is_empty() {
             on_card(out);
         }
-        for some in mine.chunks(SLAB) {
+        let filtered = by(By::Filters);
+        if !filtered.is_empty() {
+            let places: Vec<usize> = filtered.iter().map(|&i| rows[i]).collect();
+            let draws: Vec<Draw> = filtered.iter().map(|&i| draws[i]).collect();
+            let mut chosen = vec![0; filtered.len()];
+            self.card.get().filter(&places, &draws, self.ids, &mut chosen);
+            filtered.iter().zip(chosen).for_each(|(&i, id)| out[i] = id);
+        }
+        for some in by(By::Host).chunks(SLAB) {
             let places: Vec<usize> = some.iter().map(|&i| rows[i]).collect();
             let logits = self.card.get().logits(&places, self.ids);
             let draws: Vec<Draw> = some.iter().map(|&i| draws[i]).collect();
@@ -402,17 +428,19 @@ mod tests {
     use super::*;
     use kernels::choose::{Counts, Penalties};
 
-    /// Greedy and plain noise are the card's; everything else is the host's.
+    /// Greedy choices, noise and filters are the card's; shapes are the host's.
     #[test]
     fn what_a_card_does_not_do_is_the_hosts() {
         let plain =
             Draw { temperature: 0.7, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 1, position: 2 };
         let nothing = Shape::default();
-        assert!(!by_host(&plain, &nothing));
-        assert!(!by_host(&Draw { temperature: 0.0, ..plain }, &nothing));
-        assert!(by_host(&Draw { top_k: 1, ..plain }, &nothing));
-        assert!(by_host(&Draw { top_p: 0.9, ..plain }, &nothing));
-        assert!(by_host(&Draw { min_p: 0.1, ..plain }, &nothing));
+        assert_eq!(By::of(&plain, &nothing), By::Card);
+        assert_eq!(By::of(&Draw { temperature: 0.0, ..plain }, &nothing), By::Card);
+        for filtered in
+            [Draw { top_k: 1, ..plain }, Draw { top_p: 0.9, ..plain }, Draw { min_p: 0.1, ..plain }]
+        {
+            assert_eq!(By::of(&filtered, &nothing), By::Filters);
+        }
         let counts = Counts::default();
         let penalties = Some(Penalties {
             repetition: 1.0,
@@ -426,7 +454,8 @@ mod tests {
             Shape { additions: &[(3, 1.0)], ..nothing },
             Shape { allowed: Some(&[1]), ..nothing },
         ] {
-            assert!(by_host(&plain, &shape));
+            assert_eq!(By::of(&plain, &shape), By::Host);
+            assert_eq!(By::of(&Draw { top_k: 1, ..plain }, &shape), By::Host);
         }
     }
 }

@@ -2,8 +2,31 @@
 
 use super::pass::{From, Ids, Input, Program, Work, pieces, times};
 use super::plan::Weight;
-use kernels::choose::cuda::{Draws, Room};
+use super::room::{Best, SLAB, draw_words};
+use device::cuda::CudaSlice;
+use kernels::choose::cuda::{Draws, Room, Rule, RuledRoom, Rules};
 use kernels::gemm::cuda::Shape;
+use std::ops::Range;
+
+/// How the rows of a tile draw, of words for `rows` rows.
+fn draws<'w>(words: CudaSlice<'w, u32>, rows: usize, tile: &Range<usize>) -> Draws<'w> {
+    let own = |first: usize| first + tile.start..first + tile.end;
+    Draws {
+        temperatures: words.range(own(2 * rows)).numbers(),
+        seeds: words.range(times(tile, 2)).numbers(),
+        positions: words.range(own(3 * rows)),
+        shift: 0,
+    }
+}
+
+fn room<'w>(best: &'w mut Best<'_>) -> Room<'w> {
+    Room {
+        largest: best.largest.all(),
+        ids: best.ids.all(),
+        scores: best.scores.all(),
+        drawn: best.drawn.all(),
+    }
+}
 
 impl Program {
     /// The head, for the ids that are looked at, and how many of those may be chosen.
@@ -30,24 +53,42 @@ impl Program {
         };
         self.product(work, (&head, input), rows, |work, tile| {
             let scratch = &mut work.scratch;
-            let words = scratch.draws.read();
-            let own = |first: usize| first + tile.start..first + tile.end;
-            let draws = Draws {
-                temperatures: words.range(own(2 * rows)).numbers(),
-                seeds: words.range(times(tile, 2)).numbers(),
-                positions: words.range(own(3 * rows)),
-                shift: 0,
-            };
-            let best = &mut scratch.best;
-            let room = Room {
-                largest: best.largest.all(),
-                ids: best.ids.all(),
-                scores: best.scores.all(),
-                drawn: best.drawn.all(),
-            };
+            let (draws, room) = (draws(scratch.draws.read(), rows, tile), room(&mut scratch.best));
             let logits = (pieces(&scratch.pieces, &head, tile), allowed);
             let out = scratch.chosen.range(tile.clone());
             self.kernels.choices.launch(work.queue, logits, 0, draws, room, out);
+        });
+    }
+
+    /// As [`Program::choose`] for picked rows, with the filters that stand behind the positions: a
+    /// [`Rule`] for each row.
+    pub(super) fn filter(&self, work: &mut Work<'_>, rows: usize, ids: Ids) {
+        let (head, allowed) = self.head(ids);
+        // Filters need the logits whole, and there is room for so many.
+        self.product_by(work, (&head, Input::Picked), (rows, SLAB), |work, tile| {
+            let nothing = work.vectors.range(0..0);
+            let scratch = &mut work.scratch;
+            let words = scratch.draws.read();
+            let own = times(tile, Rule::WORDS);
+            let own = draw_words(rows) + own.start..draw_words(rows) + own.end;
+            let none = words.range(0..0);
+            let rules = Rules {
+                rows: words.range(own),
+                tables: none,
+                after: none,
+                ids: none,
+                additions: nothing,
+                masks: none,
+            };
+            let room = RuledRoom {
+                best: room(&mut scratch.best),
+                logits: scratch.logits.all(),
+                cuts: scratch.cuts.all(),
+            };
+            let logits = (pieces(&scratch.pieces, &head, tile), allowed);
+            let out = scratch.chosen.range(tile.clone());
+            let ruled = (draws(words, rows, tile), rules);
+            self.kernels.choices.launch_ruled(work.queue, logits, 0, ruled, room, out);
         });
     }
 

@@ -1,13 +1,13 @@
 //! The passes of a card, written once over the plan of a model: what is enqueued, or captured as a
 //! graph.
 //!
-//! A product takes up to [`MOST_ROWS`] rows. More are cut into tiles, and what reads a product's pieces
-//! does so tile by tile, in [`Program::product`] alone.
+//! What a product leaves takes room for each row, so rows are cut into tiles, and what reads a product's
+//! pieces does so tile by tile, in [`Program::product`] alone.
 
 use super::batch::{Cut, Kind, Slice};
 use super::card::Kernels;
 use super::plan::{Body, Drafter, Layer, Plan, Weight};
-use super::room::{Room, Scratch};
+use super::room::{Room, Scratch, tile_of};
 use device::cuda::{CudaSlice, CudaSliceMut, Queue};
 use kernels::attention::Sight;
 use kernels::attention::cuda::{Attended, TILE, Tail};
@@ -54,6 +54,8 @@ pub(crate) enum What {
     Absorb { rows: usize },
     /// A choice for each of so many rows.
     Choose { rows: usize, from: From },
+    /// The same with the filters of each row's draw, for picked rows.
+    Filter { rows: usize, ids: Ids },
     /// The logits of so many picked rows.
     Logits { rows: usize, ids: Ids },
 }
@@ -116,9 +118,9 @@ fn step<'j>(batch: CudaSlice<'j, u32>, cut: &Cut, slice: &Slice, page_size: usiz
     }
 }
 
-/// Rows in tiles that one product takes.
-fn in_tiles(rows: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..rows).step_by(MOST_ROWS).map(move |start| start..(start + MOST_ROWS).min(rows))
+/// Rows in tiles of so many at most.
+fn in_tiles(rows: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..rows).step_by(most).map(move |start| start..(start + most).min(rows))
 }
 
 /// What the product with `weight` left of a tile's rows.
@@ -144,6 +146,7 @@ impl Program {
             What::Draft { cut } => self.draft(&mut work, cut),
             What::Absorb { rows } => self.absorb(&mut work, *rows),
             What::Choose { rows, from } => self.choose(&mut work, *rows, *from, Ids::All),
+            What::Filter { rows, ids } => self.filter(&mut work, *rows, *ids),
             What::Logits { rows, ids } => self.logits(&mut work, *rows, *ids),
         }
     }
@@ -153,11 +156,22 @@ impl Program {
     pub(crate) fn product(
         &self,
         work: &mut Work<'_>,
-        (weight, input): (&Weight, Input),
+        of: (&Weight, Input),
         rows: usize,
+        then: impl FnMut(&mut Work<'_>, &Range<usize>),
+    ) {
+        self.product_by(work, of, (rows, tile_of(&of.0.shape)), then);
+    }
+
+    /// The same, by tiles of `most` rows, which are not more than [`tile_of`] says.
+    pub(crate) fn product_by(
+        &self,
+        work: &mut Work<'_>,
+        (weight, input): (&Weight, Input),
+        (rows, most): (usize, usize),
         mut then: impl FnMut(&mut Work<'_>, &Range<usize>),
     ) {
-        for tile in in_tiles(rows) {
+        for tile in in_tiles(rows, most) {
             let scratch = &mut work.scratch;
             let x = match input {
                 Input::Hidden => scratch.hidden.read(),
@@ -169,11 +183,19 @@ impl Program {
             let x = (x.range(times(&tile, weight.shape.k)), tile.len());
             let packed = work.weights.range(weight.at.clone());
             let pieces = scratch.pieces.all();
-            self.kernels.products.launch(work.queue, &weight.shape, packed, x, pieces);
-            if let Some(bias) = &weight.bias {
-                let pieces = (scratch.pieces.all(), &weight.shape, tile.len());
-                let bias = work.vectors.range(bias.clone());
-                self.kernels.biases.add(work.queue, pieces, bias);
+            let (products, shape) = (&self.kernels.products, &weight.shape);
+            let bias = weight.bias.clone().map(|bias| work.vectors.range(bias));
+            match bias {
+                None => products.launch(work.queue, shape, packed, x, pieces),
+                // Many rows are left added up, and take no bias later.
+                Some(bias) if tile.len() > MOST_ROWS => {
+                    products.launch_biased(work.queue, (shape, packed), x, bias, pieces);
+                }
+                Some(bias) => {
+                    products.launch(work.queue, shape, packed, x, pieces);
+                    let pieces = (scratch.pieces.all(), shape, tile.len());
+                    self.kernels.biases.add(work.queue, pieces, bias);
+                }
             }
             then(work, &tile);
         }

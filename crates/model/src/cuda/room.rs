@@ -4,12 +4,18 @@ use super::batch::Regions;
 use super::plan::Plan;
 use device::cuda::{CudaSliceMut, Number};
 use kernels::attention::cuda::{Attention, SPLIT};
-use kernels::choose::cuda::Choices;
-use kernels::gemm::cuda::MOST_ROWS;
+use kernels::choose::cuda::{Choices, Rule};
+use kernels::gemm::cuda::{MOST_ROWS, Shape};
 
 /// Bytes of what attention leaves for the splits of its keys, at most: a pass that needs more attends
 /// in parts.
 const PARTS_BYTES: usize = 256 << 20;
+/// Bytes of what a product leaves, about, at most: more rows are multiplied in tiles.
+const PIECES_BYTES: usize = 192 << 20;
+/// Most rows of a tile.
+const MOST_TILE: usize = 2048;
+/// Floats that filters leave of a row.
+const CUT: usize = 3;
 /// Bytes that a stretch for one purpose is aligned to.
 const ALIGN: usize = 256;
 /// Rows whose logits the host gets at once.
@@ -92,11 +98,20 @@ pub(crate) struct Scratch<'j> {
     pub(crate) positions: CudaSliceMut<'j, u32>,
     pub(crate) slots: CudaSliceMut<'j, u32>,
     pub(crate) chosen: CudaSliceMut<'j, u32>,
-    /// `[SLAB, vocab]`.
+    /// `[SLAB, vocab]`, and room to align each row.
     pub(crate) logits: CudaSliceMut<'j, f32>,
+    /// What filters leave of up to [`SLAB`] rows.
+    pub(crate) cuts: CudaSliceMut<'j, f32>,
     pub(crate) best: Best<'j>,
     /// Nobody's: to put something between two kernels.
     pub(crate) spare: CudaSliceMut<'j, u32>,
+}
+
+/// Rows that are multiplied with a weight at once at most: what they leave has room.
+pub(crate) fn tile_of(weight: &Shape) -> usize {
+    // The pieces of a few rows are more than their sums: twice, at most.
+    let rows = PIECES_BYTES / (2 * size_of::<f32>() * weight.n);
+    rows.clamp(MOST_ROWS, MOST_TILE) / MOST_ROWS * MOST_ROWS
 }
 
 /// Words of a choice of `rows` rows: seeds, temperatures, positions.
@@ -114,7 +129,12 @@ impl Room {
         let most = |of: &dyn Fn(&super::shape::Sizes) -> usize| {
             bodies().map(|body| of(&body.sizes)).max().expect("a target")
         };
-        let tile = rows.min(MOST_ROWS);
+        let tile = |shape: &Shape| rows.min(tile_of(shape));
+        let head = &plan.head.shape;
+        let draft_head = Shape::new(proposed, head.k, plan.workers);
+        let shapes = plan.weights().map(|weight| weight.shape).chain([draft_head]);
+        let choices = [(head, allowed), (&draft_head, proposed)];
+        let chunks = choices.map(|(head, ids)| tile(head) * Choices::chunks(ids));
         let one = |body: &super::plan::Body| {
             let heads = body.sizes.heads;
             let splits = (context.div_ceil(SPLIT) + 1).next_power_of_two();
@@ -140,8 +160,8 @@ impl Room {
             gated: rows * most(&|sizes| sizes.ffn),
             block: rows * most(&|sizes| sizes.keys()),
             angles: rows * most(&|sizes| sizes.heads.dim),
-            pieces: plan.weights().map(|w| w.shape.pieces(tile)).max().expect("a head"),
-            chunks: tile * Choices::chunks(allowed),
+            pieces: shapes.map(|shape| shape.pieces(tile(&shape))).max().expect("a head"),
+            chunks: chunks[0].max(chunks[1]),
             vocab: plan.vocab,
         }
     }
@@ -161,12 +181,21 @@ impl Room {
         Regions::most(self.rows, self.ids)
     }
 
+    /// Words of what the host says about choices at most.
+    pub(crate) fn draws(&self) -> usize {
+        draw_words(self.rows) + self.rows * Rule::WORDS
+    }
+
+    fn logits(&self) -> usize {
+        SLAB * self.vocab.next_multiple_of(4)
+    }
+
     /// 64-bit words of it all.
     pub(crate) fn words(&self) -> usize {
         let mut sizes = Sizes(0);
         let Room { rows, chunks, .. } = *self;
         sizes.of::<u32>(self.batch());
-        sizes.of::<u32>(draw_words(rows));
+        sizes.of::<u32>(self.draws());
         for halves in [
             self.hidden,
             self.hidden,
@@ -185,7 +214,8 @@ impl Room {
         for words in [rows, rows, rows] {
             sizes.of::<u32>(words);
         }
-        sizes.of::<f32>(SLAB * self.vocab);
+        sizes.of::<f32>(self.logits());
+        sizes.of::<f32>(CUT * SLAB);
         sizes.of::<f32>(chunks);
         sizes.of::<u32>(chunks);
         sizes.of::<f64>(chunks);
@@ -200,7 +230,7 @@ impl Room {
         let Room { rows, chunks, .. } = *self;
         Scratch {
             batch: cut.take(self.batch()),
-            draws: cut.take(draw_words(rows)),
+            draws: cut.take(self.draws()),
             hidden: cut.take(self.hidden),
             picked: cut.take(self.hidden),
             features: cut.take(self.features),
@@ -216,7 +246,8 @@ impl Room {
             positions: cut.take(rows),
             slots: cut.take(rows),
             chosen: cut.take(rows),
-            logits: cut.take(SLAB * self.vocab),
+            logits: cut.take(self.logits()),
+            cuts: cut.take(CUT * SLAB),
             best: Best {
                 largest: cut.take(chunks),
                 ids: cut.take(chunks),

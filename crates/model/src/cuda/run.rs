@@ -15,6 +15,7 @@ use device::{
     Readback, Reading, Reason, Shared, Staging, View, ViewMut, Writing,
 };
 use kernels::choose::Draw;
+use kernels::choose::cuda::Rule;
 use kernels::gemm::cuda::MOST_ROWS;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -112,7 +113,7 @@ impl CardModels {
         let CardModels { card, plan, weights, vectors, .. } = self;
         let (cuda, room) = (card.cuda(), Room::new(&plan, capacity));
         let kv = 2 * plan.kv_layers() * room.pool(&plan);
-        let words = room.batch() + draw_words(room.rows);
+        let words = room.batch() + room.draws();
         CardPair {
             memory: Memory {
                 weights,
@@ -183,8 +184,8 @@ impl CardPair {
         self.enqueue((&[], &words), What::Verify { cut, taps }, often);
     }
 
-    /// Chooses the next token after each of some rows of the last pass, greedily or with noise: filters
-    /// are not looked at. `out` has an entry for each.
+    /// Chooses the next token after each of some rows of the target's last pass, greedily or with noise:
+    /// filters are not looked at. `out` has an entry for each.
     pub fn choose(&mut self, rows: &[usize], draws: &[Draw], out: &mut [u32]) {
         let (filled, often) = filled(rows.len(), self.room.rows);
         let from = if rows.iter().copied().eq(0..rows.len()) { From::All } else { From::Picked };
@@ -193,6 +194,23 @@ impl CardPair {
         }
         let what = What::Choose { rows: filled, from };
         self.enqueue((&words_of(draws, filled), &[]), what, often);
+        out.copy_from_slice(&self.found(rows.len()));
+    }
+
+    /// As [`CardPair::choose`], with the filters of the draws, among some ids and after rows of the
+    /// drafter's last pass or the target's.
+    pub fn filter(&mut self, rows: &[usize], draws: &[Draw], ids: Ids, out: &mut [u32]) {
+        let (filled, often) = filled(rows.len(), self.room.rows);
+        self.pick(rows);
+        let mut words = words_of(draws, filled);
+        let rule = |draw: &Draw| {
+            let Draw { top_k, top_p, min_p, .. } = *draw;
+            Rule { top_k, top_p, min_p, ..Rule::default() }.words()
+        };
+        words.extend(draws.iter().flat_map(rule));
+        let fill = Rule::default().words();
+        words.extend((rows.len()..filled).flat_map(|_| fill));
+        self.enqueue((&words, &[]), What::Filter { rows: filled, ids }, often);
         out.copy_from_slice(&self.found(rows.len()));
     }
 
