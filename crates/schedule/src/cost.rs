@@ -314,8 +314,8 @@ mod tests {
         assert_eq!([1, 4, 8, 16].map(|count| curve.seconds(count)), [4.0, 5.0, 6.0, 6.0]);
         (0..1000).for_each(|_| curve.learn(4, 9.0));
         assert_eq!(curve.seconds(4), 6.0, "the next one is not known to be slower");
-        for _ in 0..1000 {
-            [(16, 20.0), (8, 12.0), (4, 9.0)].map(|(count, seconds)| curve.learn(count, seconds));
+        for (count, seconds) in [(16, 20.0), (8, 12.0), (4, 9.0)].repeat(1000) {
+            curve.learn(count, seconds);
         }
         let near = |a: f64, b: f64| (a - b).abs() < 1e-3;
         assert!(near(curve.seconds(4), 9.0) && near(curve.seconds(16), 20.0));
