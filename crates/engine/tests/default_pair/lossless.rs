@@ -1,12 +1,14 @@
 //! Same seed, same bytes with the real pair. `slipstream bench lossless` does this at length.
 
 use crate::{cpu, files};
+use device::{Sim, SimOptions, SimOrder};
 use engine::draft::Scripted;
 use engine::{
-    Engine, EngineOptions, Limits, Output, Pair, PairOptions, Request, Sampling, Shaping,
-    Speculation, Stops,
+    CostCurve, Engine, EngineOptions, Limits, Output, Pair, PairOptions, Request, Sampling,
+    Shaping, Speculation, StepCost, Stops, WidthPolicy,
 };
 use model::chat::{ChatOptions, Message};
+use std::time::Duration;
 
 const QUESTIONS: [&str; 6] = [
     "Give me three uses for a paper clip.",
@@ -141,5 +143,38 @@ fn shaped_logits_are_the_same_with_and_without_drafts() {
         let options = EngineOptions { chunk: 7, max_running: 2, ..options() };
         let mut engine = Engine::with_drafter(pair(), Box::new(Scripted::new(8, random)), options);
         assert_eq!(bytes(&engine.run(auto.collect()).expect("runs")), truth, "a random drafter");
+    }
+}
+
+/// What passes take on the simulated device, in the proportions of two CPU cores.
+fn durations(what: &'static str, size: usize) -> Duration {
+    let (fixed, each) = match what {
+        "verify" => (3_800, 200),
+        "draft" => (1_000, 1_500),
+        _ => (0, 0),
+    };
+    Duration::from_micros(fixed + each * size as u64)
+}
+
+/// Blocks that end before the first draft that is not worth verifying, in passes of the head over eight
+/// places each, give the plain bytes; some are wide, and unlikely drafts are left out. Time is virtual,
+/// so that what is drafted is the same in every run.
+#[test]
+fn blocks_as_wide_as_their_drafts_are_worth_change_no_byte() {
+    let sim = Sim::with(SimOptions { order: SimOrder::Timed, durations, ..SimOptions::default() });
+    let mut engine = Engine::on(&sim, pair(), EngineOptions { max_running: 1, ..options() });
+    for temperature in [0.0, 0.7] {
+        let plain = requests(&pair(), temperature, Speculation::Off);
+        let truth = bytes(&engine.run(plain).expect("runs"));
+        let drafted = requests(&pair(), temperature, Speculation::Auto);
+        let outputs = engine.run(drafted).expect("runs");
+        assert_eq!(bytes(&outputs), truth, "T {temperature}");
+        let sum = |of: fn(&Output) -> usize| outputs.iter().map(of).sum::<usize>();
+        let (steps, committed) = (sum(|o| o.stats.steps), sum(|o| o.stats.committed));
+        assert!(2 * committed > 3 * steps, "T {temperature}: {committed} in {steps} passes");
+        let drafted = sum(|o| o.stats.drafted);
+        assert!(drafted < 7 * steps, "T {temperature}: {drafted} drafts in {steps} passes");
+        let most = outputs.iter().map(|o| o.stats.accepted.len() - 1).max();
+        assert!(most > Some(8) || temperature > 0.0, "T {temperature}: {most:?} at most");
     }
 }

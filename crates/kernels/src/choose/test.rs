@@ -285,3 +285,40 @@ fn the_uniform_number_behind_the_noise_is_uniform() {
     // 19 degrees of freedom: 50.8 is exceeded with probability 0.0001.
     assert!(chi_square < 50.8, "chi-square {chi_square}");
 }
+
+/// The sum of up to 40,000 terms in lanes of f32 that are added up in f64 strays by parts of 1e-6.
+#[test]
+fn confidences_match_f64_whatever_the_threads() {
+    let mut random = Random::fresh();
+    for vocab in [1, 17, 513, 24_576, 40_000] {
+        let rows = 1 + random.below(9);
+        let logits = random.floats(rows * vocab, 12.0);
+        let chosen: Vec<u32> = (0..rows).map(|_| random.below(vocab) as u32).collect();
+        let of = |threads: usize| {
+            let mut out = vec![f32::NAN; rows];
+            confidences(&Cpu::new(threads), &logits, vocab, &chosen, &mut out);
+            out
+        };
+        let found = of(1);
+        assert_eq!(found, of(3));
+        for ((row, &id), found) in logits.chunks_exact(vocab).zip(&chosen).zip(found) {
+            let sum: f64 = row.iter().map(|&x| f64::from(x).exp()).sum();
+            let exact = f64::from(row[id as usize]).exp() / sum;
+            assert!((f64::from(found) / exact - 1.0).abs() < 5e-6, "{found} for {exact}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_chosen_has_no_confidence() {
+    let row = [f32::NEG_INFINITY, f32::NAN, 0.0, -1000.0, f32::INFINITY];
+    let of = |id: u32, row: &[f32]| {
+        let mut out = [f32::NAN];
+        confidences(&Cpu::new(1), row, row.len(), &[id], &mut out);
+        out[0]
+    };
+    assert_eq!([0, 1, 2].map(|id| of(id, &row[..4])), [0.0, 0.0, 1.0]);
+    assert_eq!(of(4, &row), 0.0, "an infinite logit has no probability");
+    // Exponentials end where f32 does.
+    assert!([of(3, &row[..4]), of(2, &row)].iter().all(|&confidence| confidence < 1e-37));
+}
