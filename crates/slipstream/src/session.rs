@@ -30,12 +30,17 @@ pub(crate) type Sink<'a> = &'a mut dyn FnMut(&Update) -> io::Result<()>;
 
 /// Fetches and loads the pair that `args` names.
 pub(crate) fn load(args: &ModelArgs) -> Result<Pair, Failure> {
+    load_as(args, &PairOptions::default())
+}
+
+/// The same, with weights held as `options` say.
+pub(crate) fn load_as(args: &ModelArgs, options: &PairOptions) -> Result<Pair, Failure> {
     let sources = Sources::from_env()?;
     let progress = Progress::for_stderr();
     let target = sources.resolve(&args.model, Effort::UseLocal, progress)?;
     let draft = drafter(args, &sources, progress)?;
     let cpu = Cpu::new(threads(args));
-    let pair = Pair::load(&cpu, &target, draft.as_deref(), &PairOptions::default())?;
+    let pair = Pair::load(&cpu, &target, draft.as_deref(), options)?;
     for name in pair.unused() {
         eprintln!("warning: {}: tensor {name} is not used", target.display());
     }
