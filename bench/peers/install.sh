@@ -34,16 +34,20 @@ trap 'rm -rf "$scratch"' EXIT
 
 if [ ! -x "$folder/llama/bin/llama-server" ]; then
     pip install --quiet cmake ninja
-    pip download --quiet --no-deps --no-binary "${LLAMA%%==*}" --dest "$scratch" "$LLAMA"
-    tar -xf "$scratch"/llama_cpp_python-*.tar.gz -C "$scratch"
-    source=("$scratch"/llama_cpp_python-*/vendor/llama.cpp)
-    PATH="$folder/venv/bin:$PATH" cmake -S "${source[0]}" -B "$folder/llama" -G Ninja \
+    source=$folder/llama-source
+    if [ ! -e "$source" ]; then
+        pip download --quiet --no-deps --no-binary "${LLAMA%%==*}" --dest "$scratch" "$LLAMA"
+        tar -xf "$scratch"/llama_cpp_python-*.tar.gz -C "$scratch"
+        mv "$scratch"/llama_cpp_python-*/vendor/llama.cpp "$source"
+    fi
+    PATH="$folder/venv/bin:$PATH" cmake -S "$source" -B "$folder/llama" -G Ninja \
         -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_COMMON=ON \
         -DLLAMA_BUILD_TOOLS=ON -DLLAMA_BUILD_SERVER=ON -DLLAMA_BUILD_TESTS=OFF \
         -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF \
         >"$folder/llama.log"
     nice -n 19 "$folder/venv/bin/cmake" --build "$folder/llama" -j "$(nproc)" \
         --target llama-bench llama-quantize llama-server llama-perplexity >>"$folder/llama.log"
+    rm -rf "$source"
 fi
 echo "llama.cpp: $LLAMA, $("$folder/llama/bin/llama-server" --version 2>&1 | grep -m 1 version)"
 
@@ -76,6 +80,7 @@ if [ ! -e "$qwen" ]; then
     if pulled=$("$slipstream" pull "$QWEN" 2>/dev/null); then
         cp "${pulled##*: }" "$qwen"
     else
+        : >"$qwen.part"
         for part in 1 2 3 4 5 6; do
             pip download --quiet --no-deps --dest "$scratch" "$QWEN_PARTS$part==$QWEN_PARTS_VERSION"
             python3 - "$scratch" "$part" <<'PYTHON' >>"$qwen.part"
