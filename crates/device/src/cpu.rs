@@ -19,6 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{JoinHandle, Thread};
 
 use crate::Disjoint;
+use crate::lasting::{Lasting, Slabs};
 
 /// Looks at the gate a worker takes before it sleeps. One look is about 15 to 40 ns, so this
 /// covers the serial gaps of a forward pass (tens of microseconds) and little more.
@@ -43,6 +44,7 @@ pub struct Cpu {
 struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
+    slabs: Mutex<Slabs>,
 }
 
 /// One loop being split.
@@ -106,7 +108,7 @@ impl Cpu {
                     .expect("the operating system can start a thread")
             })
             .collect();
-        Cpu { pool: Arc::new(Pool { shared, workers }) }
+        Cpu { pool: Arc::new(Pool { shared, workers, slabs: Mutex::default() }) }
     }
 
     /// A device of as many threads as this process may run at once.
@@ -117,6 +119,14 @@ impl Cpu {
     /// Threads that take part in [`Cpu::parallel`].
     pub fn threads(&self) -> usize {
         self.pool.workers.len() + 1
+    }
+
+    /// `bytes` zeroed bytes for what stays as long as a model, in huge pages where the system has them.
+    ///
+    /// # Panics
+    /// When the system has no addresses left.
+    pub fn lasting(&self, bytes: usize) -> Lasting {
+        self.pool.slabs.lock().unwrap_or_else(PoisonError::into_inner).cut(bytes)
     }
 
     /// Runs `body(0) … body(parts - 1)`, each once, spread over the threads; returns when all

@@ -53,6 +53,7 @@
 //! - [`Cpu`]: the thread pool that splits loops inside a job.
 //! - [`Disjoint`]: a slice whose parts the threads of a region write without overlap.
 //! - [`Mapped`]: a file's bytes, mapped read-only.
+//! - [`Lasting`]: memory for weights, in huge pages where the system has them.
 
 mod check;
 mod clock;
@@ -65,6 +66,7 @@ mod fence;
 mod graph;
 mod json;
 mod lane;
+mod lasting;
 mod local;
 mod mapped;
 mod memory;
@@ -90,6 +92,7 @@ pub use graph::{Graph, Kept};
 pub use lane::{
     Arguments, Held, HeldQueue, HeldView, HeldViewMut, Lane, Lanes, OnQueue, View, ViewMut,
 };
+pub use lasting::Lasting;
 pub use local::{HeldLocal, Local, LocalView};
 pub use mapped::Mapped;
 pub use memory::{Host, HostDevice, HostMemory};

@@ -4,6 +4,8 @@ mod place;
 mod shaping;
 
 use crate::commands::bench::load::LoadArgs;
+use crate::commands::bench::passes::PassesArgs;
+use crate::commands::bench::perplexity::PerplexityArgs;
 use crate::commands::serve::ServeArgs;
 use clap::{Args, Parser, Subcommand};
 use engine::{Fence, Sampling};
@@ -255,6 +257,11 @@ pub(crate) enum BenchCommand {
     /// Compare outputs of every drafter, width and chunk size with plain ones; exit code 1 when
     /// one differs
     Lossless(LosslessArgs),
+    /// Passes of the target, each timed by itself, as other engines' benchmarks time theirs
+    Passes(PassesArgs),
+    /// Perplexity of a text with the file's weights and with the same weights in f32: what quantized
+    /// arithmetic costs in quality
+    Perplexity(PerplexityArgs),
     /// Plain against drafted decoding, one request at a time
     Speed(SpeedArgs),
     /// Many requests: throughput, latencies, acceptance and host time under a load; as a table,

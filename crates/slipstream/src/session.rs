@@ -11,8 +11,8 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use device::{Cpu, Threads};
 use engine::{
-    Collector, Engine, EngineOptions, FinishReason, Limits, Output, Pair, PairOptions, Request,
-    Sampling, Speculation, Stops, Update,
+    Collector, Engine, EngineOptions, FinishReason, Limits, OnHost, Output, Pair, PairOptions,
+    Request, Sampling, Speculation, Stops, Update,
 };
 use fetch::{Effort, Progress, Sources};
 use model::chat::{ChatOptions, ChatTemplate, Message};
@@ -36,6 +36,11 @@ pub(crate) type Sink<'a> = &'a mut dyn FnMut(&Update) -> io::Result<()>;
 
 /// Fetches and loads the pair that `args` names.
 pub(crate) fn load(args: &ModelArgs) -> Result<Pair, Failure> {
+    load_as(args, &PairOptions::default())
+}
+
+/// The same, with weights held as `options` say.
+pub(crate) fn load_as(args: &ModelArgs, options: &PairOptions) -> Result<Pair, Failure> {
     let sources = Sources::from_env()?;
     let progress = Progress::for_stderr();
     let target = sources.resolve(&args.model, Effort::UseLocal, progress)?;
@@ -47,13 +52,22 @@ pub(crate) fn load(args: &ModelArgs) -> Result<Pair, Failure> {
     }
     let draft = drafter(args, &sources, progress)?;
     let pair = match args.device {
-        Place::Cpu => Pair::load(&cpu, &target, draft.as_deref(), &PairOptions::default())?,
+        Place::Cpu => Pair::load(&cpu, &target, draft.as_deref(), options)?,
         Place::Cuda(_) => cuda::load((args.device, cache), &cpu, &target, draft.as_deref())?,
     };
     for name in pair.unused() {
         eprintln!("warning: {}: tensor {name} is not used", target.display());
     }
     Ok(pair)
+}
+
+/// The models of a pair that has to run on the CPU.
+///
+/// # Errors
+/// They run elsewhere.
+pub(crate) fn on_host(pair: &Pair) -> Result<&OnHost, Failure> {
+    let elsewhere = "--device: what this command measures is a CPU's: run it with --device cpu";
+    pair.on_host().ok_or_else(|| Failure::input(elsewhere))
 }
 
 /// An engine over `pair`.

@@ -18,7 +18,7 @@
 
 use crate::format::blocks::Block;
 use crate::format::{Coding, Format, Min, half_to_f32};
-use device::Cpu;
+use device::{Cpu, Lasting};
 
 /// Rows of a panel.
 pub(super) const LANES: usize = 16;
@@ -71,10 +71,7 @@ fn panel_bytes(format: Format, k: usize) -> usize {
 
 /// The panels of one weight.
 pub(super) struct Panels {
-    /// Longer than the panels by what aligns them.
-    memory: Vec<u8>,
-    /// Where the first panel starts.
-    start: usize,
+    memory: Lasting,
     count: usize,
     stride: usize,
 }
@@ -92,11 +89,9 @@ impl Panels {
         const CHUNK: usize = 1 << 16;
         let (count, stride) = (n.div_ceil(LANES), panel_bytes(format, k));
         // Zeroed by the system page by page, as the threads reach them.
-        let mut memory = vec![0; count * stride + 63];
-        let start = memory.as_ptr().align_offset(64);
+        let mut memory = cpu.lasting(count * stride);
         let per_part = CHUNK.div_ceil(stride.max(1));
-        let panels = &mut memory[start..start + count * stride];
-        cpu.chunks(panels, (per_part * stride).max(1), &|part, chunk| {
+        cpu.chunks(&mut memory[..], (per_part * stride).max(1), &|part, chunk| {
             for (p, panel) in chunk.chunks_exact_mut(stride).enumerate() {
                 let first = (part * per_part + p) * LANES;
                 for lane in 0..LANES.min(n - first) {
@@ -107,7 +102,7 @@ impl Panels {
                 }
             }
         });
-        Panels { memory, start, count, stride }
+        Panels { memory, count, stride }
     }
 
     /// Bytes of one panel.
@@ -123,7 +118,7 @@ impl Panels {
     /// Panel `p`: rows `16·p … 16·p + 15`.
     pub(super) fn panel(&self, p: usize) -> &[u8] {
         assert!(p < self.count, "panel {p} of {}", self.count);
-        &self.memory[self.start + p * self.stride..][..self.stride]
+        &self.memory[p * self.stride..][..self.stride]
     }
 
     /// Expands row `i`.

@@ -1,5 +1,7 @@
 //! Products against f64, and the promise that a row's bits depend on nothing but the row.
 
+mod shapes;
+
 use super::cpu::{Isa, PRODUCTS, gemm as gemm_on};
 use super::input::Input;
 use super::*;
@@ -177,38 +179,45 @@ fn quantized(format: Format, x: &[f32]) -> (Vec<f64>, Vec<f64>) {
     (values, steps)
 }
 
+/// Demands of every instruction set that its product with the rows of `x` is the exact one with the
+/// quantized input, but for rounding, and the one with `x` itself, but for that and quantization.
+fn matches_f64(case: &Case, x: &[f32], rows: usize) {
+    let (n, k) = (case.n, case.k);
+    let outputs: Vec<_> = Isa::available().map(|isa| (isa, case.run(isa, 2, x))).collect();
+    let (used, steps) = quantized(case.format, x);
+    // f32 sums of `k` floats, or of a few roundings a run of 32.
+    let terms = if case.format.coding().is_some() { k / 32 + 6 } else { k + 1 };
+    for i in 0..n {
+        let (w, magnitudes) = case.row(i);
+        for r in 0..rows {
+            let (mut exact, mut plain, mut rounding, mut quantization) = (0.0, 0.0, 0.0, 0.0);
+            for j in 0..k {
+                let (w, at) = (f64::from(w[j]), r * k + j);
+                exact += w * used[at];
+                plain += w * f64::from(x[at]);
+                rounding += magnitudes[j] * used[at].abs();
+                // Half a step, and the rounding of x / scale.
+                quantization += w.abs() * 0.5001 * steps[at];
+            }
+            rounding *= terms as f64 * f64::from(f32::EPSILON) / 2.0;
+            for (isa, y) in &outputs {
+                let y = f64::from(y[r * n + i]);
+                let what = format!("{} [{n}, {k}] {isa:?} y[{r}, {i}]", case.format.name());
+                assert!((y - exact).abs() <= rounding, "{what}: {y}, not {exact}");
+                let bound = rounding + quantization;
+                assert!((y - plain).abs() <= bound, "{what}: {y}, not {plain} ± {bound}");
+            }
+        }
+    }
+}
+
 #[test]
 fn products_match_f64() {
     let mut random = Random::fresh();
     for case in Case::all(&mut random) {
-        let (n, k, rows) = (case.n, case.k, 3);
-        let x = random.input(rows * k);
-        let outputs: Vec<_> = Isa::available().map(|isa| (isa, case.run(isa, 2, &x))).collect();
-        let (used, steps) = quantized(case.format, &x);
-        // f32 sums of `k` floats, or of a few roundings a run of 32.
-        let terms = if case.format.coding().is_some() { k / 32 + 6 } else { k + 1 };
-        for i in 0..n {
-            let (w, magnitudes) = case.row(i);
-            for r in 0..rows {
-                let (mut exact, mut plain, mut rounding, mut quantization) = (0.0, 0.0, 0.0, 0.0);
-                for j in 0..k {
-                    let (w, at) = (f64::from(w[j]), r * k + j);
-                    exact += w * used[at];
-                    plain += w * f64::from(x[at]);
-                    rounding += magnitudes[j] * used[at].abs();
-                    // Half a step, and the rounding of x / scale.
-                    quantization += w.abs() * 0.5001 * steps[at];
-                }
-                rounding *= terms as f64 * f64::from(f32::EPSILON) / 2.0;
-                for (isa, y) in &outputs {
-                    let y = f64::from(y[r * n + i]);
-                    let what = format!("{} [{n}, {k}] {isa:?} y[{r}, {i}]", case.format.name());
-                    assert!((y - exact).abs() <= rounding, "{what}: {y}, not {exact}");
-                    let bound = rounding + quantization;
-                    assert!((y - plain).abs() <= bound, "{what}: {y}, not {plain} ± {bound}");
-                }
-            }
-        }
+        let rows = 3;
+        let x = random.input(rows * case.k);
+        matches_f64(&case, &x, rows);
     }
 }
 

@@ -4,6 +4,7 @@
 mod damage;
 mod load;
 mod pull;
+mod quality;
 mod runs;
 #[cfg(unix)]
 mod serve;

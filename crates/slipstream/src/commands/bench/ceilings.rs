@@ -2,7 +2,7 @@
 
 use crate::args::CeilingsArgs;
 use crate::failure::Failure;
-use crate::session::{load, threads};
+use crate::session::{load, on_host, threads};
 use device::Cpu;
 use kernels::{ceiling, gemm};
 use model::decoder::{Decoder, Workspace};
@@ -34,9 +34,7 @@ pub(crate) fn run(args: CeilingsArgs) -> Result<(), Failure> {
     let pair = load(&args.model)?;
     let most = args.rows.iter().max().copied().unwrap_or(1);
     let context = pair.context();
-    let Some(models) = pair.on_host() else {
-        return Err(Failure::input("ceilings are a CPU's: run it with --device cpu"));
-    };
+    let models = on_host(&pair)?;
     if args.context + most > context {
         return Err(Failure::input(format!(
             "--context {}: with {most} rows it passes the model's {context} tokens; give less",

@@ -1,11 +1,13 @@
-//! `slipstream bench`: what drafting accepts, what it changes (nothing), what it gains, and how far all
-//! of it is from what the machine can do.
+//! `slipstream bench`: what drafting accepts, what it changes (nothing), what it gains, how far all of it
+//! is from what the machine can do, and what quantized arithmetic costs in quality.
 
 mod acceptance;
 mod ceilings;
 mod fences;
 pub(crate) mod load;
 mod lossless;
+pub(crate) mod passes;
+pub(crate) mod perplexity;
 mod speed;
 mod workload;
 
@@ -19,6 +21,8 @@ pub(crate) fn run(command: BenchCommand) -> Result<(), Failure> {
         BenchCommand::Ceilings(args) => ceilings::run(args),
         BenchCommand::Fences(args) => fences::run(args),
         BenchCommand::Lossless(args) => lossless::run(args),
+        BenchCommand::Passes(args) => passes::run(args),
+        BenchCommand::Perplexity(args) => perplexity::run(args),
         BenchCommand::Speed(args) => speed::run(args),
         BenchCommand::Load(args) => load::run(*args),
     }
