@@ -51,9 +51,9 @@ pub struct Pair {
 
 /// Models where they run.
 pub(crate) enum Models {
-    Host(OnHost),
+    Host(Box<OnHost>),
     #[cfg(feature = "cuda")]
-    Card(OnCard),
+    Card(Box<OnCard>),
 }
 
 /// A target and drafter that run on the CPU.
@@ -121,7 +121,7 @@ impl Pair {
         let target = Decoder::load(cpu, &files, options.precision)?;
         let mut unused = files.unused();
         unused.extend(draft.iter().flat_map(|d| d.unused().iter().cloned()));
-        let models = Models::Host(OnHost { cpu: cpu.clone(), target, draft });
+        let models = Models::Host(Box::new(OnHost { cpu: cpu.clone(), target, draft }));
         Ok(Pair { tokenizer, template, models, unused })
     }
 
