@@ -59,9 +59,8 @@ impl Pair {
         let models = CardModels::load(cpu, card, configs, paths, &origin)?;
         let mut unused = files.unused();
         unused.extend(drafter.iter().flat_map(Checkpoint::unused));
-        let models =
-            Models::Card(Box::new(OnCard { models, cpu: cpu.clone(), path: target.into() }));
-        Ok(Pair { tokenizer, template, models, unused })
+        let models = OnCard { models, cpu: cpu.clone(), path: target.into() };
+        Ok(Pair { tokenizer, template, models: Models::Card(Box::new(models)), unused })
     }
 }
 
@@ -93,7 +92,8 @@ impl Pair {
         let drafter = DflashConfig::like(&config, layers, block);
         let configs = (config, Some(drafter));
         let models = CardModels::load(cpu, card, configs, [path, path], &Origin::Random(1))?;
-        let models = Models::Card(Box::new(OnCard { models, cpu: cpu.clone(), path: path.into() }));
+        let models = OnCard { models, cpu: cpu.clone(), path: path.into() };
+        let models = Models::Card(Box::new(models));
         Ok(Pair { tokenizer, template, models, unused: Vec::new() })
     }
 }
