@@ -4,6 +4,8 @@
 
 #[path = "cuda/attention.rs"]
 mod attention;
+#[path = "cuda/bias.rs"]
+mod bias;
 mod card;
 #[path = "cuda/choose.rs"]
 mod choose;
