@@ -1,8 +1,11 @@
 //! Grouped-query attention of ragged rows on a CUDA card.
 //!
-//! **Order.** Keys are split at multiples of [`SPLIT`] positions, a block's own keys are one split
-//! more, and splits are merged in order. Within a split 16 keys follow another (online softmax): their
-//! products are summed by tensor cores, their weights by each lane of a quad and at last across it.
+//! **Order.** Keys are cut into chunks of 64 positions, a block's own keys into further ones, and each
+//! half of a chunk is 32 keys. Chunk `c` belongs to rank `c mod 8`. First halves of a rank's chunks follow
+//! each other (online softmax), and so do second halves; then the two are merged, and at last the eight
+//! ranks, in order. Within a half, products are summed by tensor cores, weights by each lane of a quad
+//! and at last across it. All of this follows from the positions of a row's keys alone: whether ranks
+//! are blocks of threads of their own, which few tiles need, or take turns in one is free.
 
 use super::Sight;
 use crate::cuda::{In, count, source, threads_for};
@@ -14,10 +17,16 @@ use device::cuda::{
 /// The code of the card.
 pub const SOURCE: Source = source!("attention");
 
-/// Tokens of one split of the keys.
+/// Positions of keys that the bound on a launch's context counts in.
 pub const SPLIT: usize = 128;
 
-const THREADS: u32 = 128;
+const THREADS: u32 = 256;
+/// Threads of a block that merges.
+const MERGING: u32 = 128;
+/// Blocks of threads that share the keys of a tile.
+const RANKS: usize = 8;
+/// Keys that are fetched at a time.
+const CHUNK: usize = 64;
 /// Heads of rows that one tile holds.
 const VECTORS: usize = 64;
 
@@ -32,6 +41,7 @@ type Parts = (
     In<u32>,
     In<u32>,
     Writes<f32>,
+    Writes<u16>,
     u32,
     u32,
     u32,
@@ -40,12 +50,13 @@ type Parts = (
     u32,
     f32,
 );
-type Combine = (In<f32>, In<u32>, In<u32>, In<u32>, Writes<u16>, u32, u32, u32);
+type Combine = (In<f32>, Writes<u16>, u32, u32);
 
 /// Numbers that describe a tile.
 pub const TILE: usize = 5;
 
-/// Cuts requests' rows (first row, rows, index of the request) into the tiles of a launch.
+/// Cuts requests' rows (first row, rows, index of the request) into the tiles of a launch. Tiles of no
+/// rows, of any request, may be put behind them.
 ///
 /// # Panics
 /// When a group of query heads is larger than a tile.
@@ -67,7 +78,7 @@ pub fn tiles(heads: Heads, requests: &[(usize, usize, usize)]) -> Vec<u32> {
 pub enum Tail<'j> {
     /// The rows up to and including itself, whose keys are in the pages.
     Causal,
-    /// Rows of its block, at most [`SPLIT`], whose keys and values are `[rows, kv_heads, dim]`.
+    /// Rows of its block, whose keys and values are `[rows, kv_heads, dim]`.
     Block {
         /// Keys, rotated.
         keys: CudaSlice<'j, u16>,
@@ -93,7 +104,7 @@ pub struct Attended<'j> {
     pub tiles: CudaSlice<'j, u32>,
     /// The heads.
     pub heads: Heads,
-    /// Most splits of a row: those of its context, and one of its block.
+    /// A bound on the context: so many times [`SPLIT`] tokens at most.
     pub splits: usize,
     /// Factor on `q · k`.
     pub scale: f32,
@@ -101,13 +112,45 @@ pub struct Attended<'j> {
     pub window: Option<usize>,
 }
 
+/// The kernels for heads of one size.
+#[derive(Clone)]
+struct Sized {
+    /// Ranks are blocks of threads that merge what they found themselves: from Hopper on.
+    together: Option<Kernel<Parts>>,
+    /// Ranks leave what they found.
+    apart: Kernel<Parts>,
+    combine: Kernel<Combine>,
+}
+
 /// The attention of a card.
 #[derive(Clone)]
 pub struct Attention {
-    parts_64: Kernel<Parts>,
-    parts_128: Kernel<Parts>,
-    combine_64: Kernel<Combine>,
-    combine_128: Kernel<Combine>,
+    by_64: Sized,
+    by_128: Sized,
+    multiprocessors: usize,
+}
+
+impl Sized {
+    /// # Safety
+    /// As [`Module::early_kernel`].
+    unsafe fn load(
+        module: &Module,
+        dim: usize,
+        [together, apart, combine]: [Option<&'static str>; 3],
+    ) -> Result<Sized, CudaError> {
+        // Keys and values of two chunks and the tile's q, each row with what keeps lanes on different
+        // banks.
+        let shared = count(2 * CHUNK * (dim * 2 + 64 + dim * 2 + 16) + VECTORS * (dim * 2 + 64));
+        let (apart, combine) = (apart.expect("a name"), combine.expect("a name"));
+        // SAFETY: the caller's promise.
+        unsafe {
+            Ok(Sized {
+                together: together.map(|name| module.early_kernel(name, shared)).transpose()?,
+                apart: module.early_kernel(apart, shared)?,
+                combine: module.early_kernel(combine, 0)?,
+            })
+        }
+    }
 }
 
 impl Attention {
@@ -117,27 +160,31 @@ impl Attention {
     /// As [`Module::load`].
     pub fn load(cuda: &Cuda) -> Result<Attention, CudaError> {
         let module = Module::load(cuda, &SOURCE)?;
-        // Keys and values of a split, each row with what keeps lanes on different banks.
-        let shared = |dim: usize| count(SPLIT * (dim * 2 + 64 + dim * 2 + 16));
+        let digits: String = cuda.target().chars().filter(char::is_ascii_digit).collect();
+        let clusters = digits.parse().is_ok_and(|generation: u32| generation >= 90);
+        let together = |name| clusters.then_some(name);
+        let (names_64, names_128) = (
+            [together("together_64"), Some("apart_64"), Some("combine_64")],
+            [together("together_128"), Some("apart_128"), Some("combine_128")],
+        );
         // SAFETY: kernel.cu declares these parameters, stops when a slice is too short for the other
         // arguments or for what tiles and pages name, and waits before it reads what kernels write.
         unsafe {
             Ok(Attention {
-                parts_64: module.early_kernel("attention_64", shared(64))?,
-                parts_128: module.early_kernel("attention_128", shared(128))?,
-                combine_64: module.early_kernel("combine_64", 0)?,
-                combine_128: module.early_kernel("combine_128", 0)?,
+                by_64: Sized::load(&module, 64, names_64)?,
+                by_128: Sized::load(&module, 128, names_128)?,
+                multiprocessors: cuda.multiprocessors() as usize,
             })
         }
     }
 
-    /// Floats of the parts of `rows` rows.
-    pub fn parts(heads: Heads, rows: usize, splits: usize) -> usize {
-        rows * heads.q * splits * (heads.dim + 4)
+    /// Floats of the parts of `rows` rows: what ranks leave, whatever the number of splits.
+    pub fn parts(heads: Heads, rows: usize, _splits: usize) -> usize {
+        rows * heads.q * RANKS * (heads.dim + 4)
     }
 
-    /// `out` and `q` are `[rows, heads, dim]`; `parts` is room for [`Attention::parts`] floats. A
-    /// context of more than `splits` splits ends the device.
+    /// `out` and `q` are `[rows, heads, dim]`; `parts` is room for [`Attention::parts`] floats. Pages
+    /// hold a power of two of tokens. A context of more than `splits` times [`SPLIT`] ends the device.
     ///
     /// # Panics
     /// When the shapes do not match, or heads are not of 64 or 128 elements.
@@ -147,16 +194,17 @@ impl Attention {
         attended: Attended<'_>,
         q: CudaSlice<'_, u16>,
         mut parts: CudaSliceMut<'_, f32>,
-        out: CudaSliceMut<'_, u16>,
+        mut out: CudaSliceMut<'_, u16>,
     ) {
         let Attended { keys, values, tail, step, tiles, heads, splits, scale, window } = attended;
         let rows = step.spans.len();
-        let (first, second) = match heads.dim {
-            64 => (&self.parts_64, &self.combine_64),
-            128 => (&self.parts_128, &self.combine_128),
+        let sized = match heads.dim {
+            64 => &self.by_64,
+            128 => &self.by_128,
             dim => panic!("heads of {dim} elements; 64 and 128 are known"),
         };
         assert!(heads.kv > 0 && heads.q.is_multiple_of(heads.kv), "{heads:?}");
+        assert!(step.page_size.is_power_of_two(), "pages of {} tokens", step.page_size);
         assert!(window != Some(0), "a window holds at least the row itself");
         let elements = rows * heads.q * heads.dim;
         assert!(q.len() >= elements && out.len() >= elements, "q and out are {rows} rows");
@@ -168,8 +216,8 @@ impl Attention {
             Tail::Block { keys, values, sight: Sight::BothWays } => (keys, values, 1),
             Tail::Block { keys, values, sight: Sight::Behind } => (keys, values, 2),
         };
-        let blocks = count(tiles.len() / TILE * heads.kv * splits);
-        let (wide, splits) = (count(heads.q), count(splits));
+        let places = tiles.len() / TILE * heads.kv;
+        let (together, each) = self.deal(sized, places);
         let given = (
             q,
             keys,
@@ -181,17 +229,32 @@ impl Attention {
             step.lengths,
             tiles,
             parts.all(),
-            wide,
+            out.all(),
+            count(heads.q),
             count(heads.kv),
             count(step.page_size),
-            splits,
-            sight,
+            count(splits),
+            count(each) * 4 + sight,
             window.map_or(u32::MAX, count),
             scale,
         );
-        queue.launch(first, Grid { blocks, threads: THREADS }, given);
-        let given =
-            (parts.read(), step.lengths, step.spans, step.offsets, out, wide, splits, sight);
-        queue.launch(second, threads_for(rows * heads.q * 32, THREADS), given);
+        let grid = Grid { blocks: count(places * RANKS / each), threads: THREADS };
+        if let Some(together) = together {
+            return queue.launch(together, grid, given);
+        }
+        queue.launch(&sized.apart, grid, given);
+        let grid = threads_for(rows * heads.q * 32, MERGING);
+        queue.launch(&sized.combine, grid, (parts.read(), out, count(rows), count(heads.q)));
+    }
+
+    /// The kernel whose ranks merge by themselves, if it suits so many tiles and KV heads, and ranks of
+    /// a block of threads. Two blocks fit on a multiprocessor; when ranks alone are twice as many,
+    /// what a block begins and ends with costs more than an idle multiprocessor.
+    fn deal<'a>(&self, sized: &'a Sized, places: usize) -> (Option<&'a Kernel<Parts>>, usize) {
+        if places * RANKS <= 4 * self.multiprocessors {
+            return (sized.together.as_ref(), 1);
+        }
+        let enough = |each: &usize| places * RANKS / each >= self.multiprocessors * 3 / 2;
+        (None, [8, 4, 2].into_iter().find(enough).unwrap_or(1))
     }
 }

@@ -1,20 +1,25 @@
-// Grouped-query attention of ragged rows over paged KV, on tensor cores. A block of threads is one
-// tile of rows, one KV head and one split of the keys; the query heads of the group are rows of its
-// matrices, so a key is read once for all of them. Splits are merged in order by `combine`.
+// Grouped-query attention of ragged rows over paged KV, on tensor cores. The keys of a tile of rows and one
+// KV head are dealt out to RANKS ranks, chunk by chunk; the query heads of the group are rows of the
+// matrices, so a key is read once for all of them. What the ranks found is merged in order. Where tiles
+// are few, a rank is a block of threads, and from Hopper on the ranks of a tile are a cluster and merge
+// by themselves; where there are many, a block of threads takes several ranks in turn, and `combine`
+// merges.
 
-const u32 SPLIT = 128;  // keys
-const u32 WARPS = 4;    // each 16 vectors of q
-const u32 AT_ONCE = 8;  // splits whose loads do not wait for each other
+const u32 CHUNK = 64;              // keys
+const u32 RANKS = 8;               // chunk c is the work of rank c mod RANKS
+const u32 VECTORS = 64;            // rows of the matrices
+const u32 SETS = 4;                // of 16 vectors, a warp each
+const u32 SHARES = 2;              // of a chunk's keys, a warp of each set
+const u32 KEYS = CHUNK / SHARES;   // of a warp
+const u32 THREADS = SETS * SHARES * 32;
+const u32 STAGES = 2;              // chunks in shared memory: one is looked at, the other comes
 const float LOG2_E = 1.4426950408889634f;
 const float LOWEST = -3.402823466e38f;
-
-const u32 THREADS = WARPS * 32;
-static_assert(THREADS >= SPLIT, "a thread finds the place of one key");
 
 // What a row sees of its own launch.
 const u32 CAUSAL = 0, BOTH_WAYS = 1; // and 2: those behind it
 
-// Rows that one block of threads takes: a part of a span.
+// Rows that one block of threads takes: a part of a span. A tile of no rows fills a launch up.
 struct Tile {
     u32 row;    // the first, in q
     u32 rows;
@@ -23,140 +28,127 @@ struct Tile {
     u32 width;  // rows of the span
 };
 
-// Elements of one split of one head of one row: the sums, then the largest score and the weight.
-template <u32 DIM> static __device__ u32 stride() { return DIM + 4; }
+// Floats of one vector in shared memory, so that lanes share no banks, and in `parts`: the sums, then
+// the largest score and the weight.
+template <u32 DIM> static __device__ constexpr u32 held() { return DIM + 8; }
+template <u32 DIM> static __device__ constexpr u32 stride() { return DIM + 4; }
 
-template <u32 DIM>
-static __device__ void attention(const u16 *q, u64 q_len, const u16 *keys, u64 keys_len,
-                                 const u16 *values, u64 values_len, const u16 *tail_keys,
-                                 u64 tail_keys_len, const u16 *tail_values, u64 tail_values_len,
-                                 const u32 *pages, u64 pages_len, const u32 *firsts, u64 firsts_len,
-                                 const u32 *lengths, u64 lengths_len, const u32 *tiles, u64 tiles_len,
-                                 float *parts, u64 parts_len, u32 heads, u32 kv_heads, u32 page_size,
-                                 u32 splits, u32 sight, u32 window, float scale)
+static __device__ float power(float x)
 {
-    const u32 K_ROW = DIM * 2 + 64, V_ROW = DIM * 2 + 16; // bytes, so that lanes share no banks
-    const u32 CHUNKS = DIM / 8;
-    extern __shared__ char shared[];
-    __shared__ u32 places[SPLIT]; // of each key: its page's token, before the head
-    let_next_start();
-    const u32 group = heads / kv_heads, split = blockIdx.x % splits;
-    const u32 kv = blockIdx.x / splits % kv_heads, index = blockIdx.x / splits / kv_heads;
-    expect(blockDim.x == THREADS && (u64)(index + 1) * 5 <= tiles_len);
-    const Tile tile = {tiles[index * 5], tiles[index * 5 + 1], tiles[index * 5 + 2],
-                       tiles[index * 5 + 3], tiles[index * 5 + 4]};
-    expect(tile.span < lengths_len && tile.span < firsts_len && tile.rows * group <= WARPS * 16);
-    expect((u64)(tile.row + tile.rows) * heads * DIM <= q_len && tile.offset <= tile.row);
-    expect((u64)(tile.row + tile.rows) * heads * splits * stride<DIM>() <= parts_len);
-    const u32 length = lengths[tile.span];
-    const u32 context = sight == CAUSAL ? length + tile.offset + tile.rows : length;
-    const u32 behind = (context + SPLIT - 1) / SPLIT; // splits in pages
-    const bool tail = split >= behind;
-    const u32 all = behind + (sight == CAUSAL ? 0 : 1);
-    expect(all <= splits && (sight == CAUSAL || tile.width <= SPLIT));
-    if (split >= all) {
-        wait_for_earlier();
-        return;
-    }
-    const u32 first = tail ? length : split * SPLIT; // position of the first key
-    const u32 most = tail ? tile.width : context - first, count = most < SPLIT ? most : SPLIT;
-    // Keys that this pass does not write: those of tokens before it.
-    const u32 early = tail || first >= length ? 0 : length - first < count ? length - first : count;
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
-    if (threadIdx.x < count && !tail) {
-        const u64 entry = (u64)firsts[tile.span] + (first + threadIdx.x) / page_size;
-        expect(entry < pages_len);
-        const u64 token = (u64)pages[entry] * kv_heads * page_size + (first + threadIdx.x) % page_size;
-        expect((token + (kv_heads - 1) * (u64)page_size + 1) * DIM <= (keys_len < values_len ? keys_len : values_len));
-        expect(token <= ~0u);
-        places[threadIdx.x] = (u32)token;
-    }
-    __syncthreads();
-    char *k_shared = shared, *v_shared = shared + SPLIT * K_ROW;
-    const u32 chunk = threadIdx.x % CHUNKS;
-    for (u32 key = threadIdx.x / CHUNKS; key < early; key += THREADS / CHUNKS) {
-        const u64 at = (places[key] + (u64)kv * page_size) * DIM + chunk * 8;
-        copy_async(k_shared + key * K_ROW + chunk * 16, keys + at, 16);
-        copy_async(v_shared + key * V_ROW + chunk * 16, values + at, 16);
-    }
-    wait_for_earlier();
-    for (u32 key = threadIdx.x / CHUNKS; key < SPLIT; key += THREADS / CHUNKS) {
-        if (key < early)
-            continue;
-        const u16 *k = keys, *v = values;
-        if (key < count && tail) {
-            const u64 at = ((u64)(tile.row - tile.offset + key) * kv_heads + kv) * DIM + chunk * 8;
-            expect(at + 8 <= tail_keys_len && at + 8 <= tail_values_len);
-            k = tail_keys + at;
-            v = tail_values + at;
-        } else if (key < count) {
-            const u64 at = (places[key] + (u64)kv * page_size) * DIM + chunk * 8;
-            k = keys + at;
-            v = values + at;
-        }
-        // Past the last key there are zeros: what is multiplied by no weight has to be a number.
-        copy_async(k_shared + key * K_ROW + chunk * 16, k, key < count ? 16 : 0);
-        copy_async(v_shared + key * V_ROW + chunk * 16, v, key < count ? 16 : 0);
-    }
-    commit_copies();
+// Where keys are: in pages, and behind the context in an array of the launch's own rows.
+template <u32 DIM> struct Keys {
+    static const u32 PIECES = DIM / 8;                    // of a key, 16 bytes each
+    static const u32 EACH = CHUNK * PIECES / THREADS;     // keys of a chunk that a thread fetches a piece of
+    static const u32 K_ROW = DIM * 2 + 64, V_ROW = DIM * 2 + 16; // bytes, so that lanes share no banks
+    static const u32 STAGE = CHUNK * (K_ROW + V_ROW);
+    static const u32 HELD = STAGES * STAGE;               // and behind them the vectors of q, rows as of keys
 
-    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, vectors = tile.rows * group;
-    // This lane's two vectors.
-    const u32 mine[2] = {warp * 16 + lane / 4, warp * 16 + lane / 4 + 8};
-    u64 place[2];
-    u32 position[2];
-    uint4 query[2][DIM / 32];
+    const u16 *keys, *values, *tail_keys, *tail_values;
+    u64 len, tail_len;
+    const u32 *pages;
+    u64 pages_len, first_page;
+    u32 kv_heads, kv, page_bits;
+    u32 length, context;           // tokens before the span; tokens in pages that the tile sees
+    u32 behind;                    // chunks in pages
+    u32 tail_row, width;           // of the span; no width where its keys are in pages
+
+    // The first key of a chunk, and how many there are.
+    __device__ u32 first(u32 chunk) const
+    {
+        return chunk < behind ? chunk * CHUNK : length + (chunk - behind) * CHUNK;
+    }
+
+    __device__ u32 count(u32 chunk) const
+    {
+        const u32 end = chunk < behind ? context : length + width, left = end - first(chunk);
+        return left < CHUNK ? left : CHUNK;
+    }
+
+    // Asks which pages this thread's keys of a chunk are in; `fetch` looks at the answer.
+    __device__ void find(u32 chunk, u32 (&found)[EACH]) const
+    {
+        const u32 from = first(chunk), all = count(chunk);
 #pragma unroll
-    for (u32 i = 0; i < 2; i++) {
-        const u32 row = mine[i] / group, head = kv * group + mine[i] % group;
-        place[i] = (u64)(tile.row + row) * heads + head;
-        position[i] = length + tile.offset + row;
+        for (u32 i = 0; i < EACH; i++) {
+            const u32 key = threadIdx.x / PIECES + i * (THREADS / PIECES);
+            if (chunk >= behind || key >= all)
+                continue;
+            const u64 entry = first_page + ((from + key) >> page_bits);
+            expect(entry < pages_len);
+            found[i] = pages[entry];
+        }
+    }
+
+    // Past the last key there are zeros: what is multiplied by no weight has to be a number.
+    __device__ void fetch(u32 chunk, const u32 (&found)[EACH], char *stage) const
+    {
+        const bool tail = chunk >= behind;
+        const u32 piece = threadIdx.x % PIECES, from = first(chunk), all = count(chunk);
+        const u16 *k = tail ? tail_keys : keys, *v = tail ? tail_values : values;
+#pragma unroll
+        for (u32 i = 0; i < EACH; i++) {
+            const u32 key = threadIdx.x / PIECES + i * (THREADS / PIECES), at = from + key;
+            const bool there = key < all;
+            u64 place = (u64)(tail ? tail_row + at - length : found[i]) * kv_heads + kv;
+            if (!tail)
+                place = (place << page_bits) + (at & ((1u << page_bits) - 1));
+            expect(!there || (place + 1) * DIM <= (tail ? tail_len : len));
+            const u64 element = there ? place * DIM + piece * 8 : 0;
+            copy_async(stage + key * K_ROW + piece * 16, k + element, there ? 16 : 0);
+            copy_async(stage + CHUNK * K_ROW + key * V_ROW + piece * 16, v + element, there ? 16 : 0);
+        }
+    }
+};
+
+// Two vectors of a lane: what they have seen so far, in quarters of a quad.
+template <u32 DIM> struct Seen {
+    float largest[2], weight[2], sums[DIM / 8][4];
+
+    __device__ void clear()
+    {
+        largest[0] = largest[1] = LOWEST;
+        weight[0] = weight[1] = 0.0f;
+#pragma unroll
+        for (u32 d = 0; d < DIM / 8; d++)
+            sums[d][0] = sums[d][1] = sums[d][2] = sums[d][3] = 0.0f;
+    }
+
+    // Sees a warp's keys of a stage; `sees` says which of its scores count.
+    template <typename Sees>
+    __device__ void see(const char *q, const char *k, u32 v, float factor, Sees sees)
+    {
+        float scores[KEYS / 8][4] = {}, most[2] = {largest[0], largest[1]};
 #pragma unroll
         for (u32 step = 0; step < DIM / 32; step++) {
-            query[i][step] = make_uint4(0, 0, 0, 0);
-            if (mine[i] < vectors)
-                query[i][step] = *(const uint4 *)(q + place[i] * DIM + step * 32 + lane % 4 * 8);
-        }
-    }
-    await_copies<0>();
-    __syncthreads();
-    if (warp * 16 >= vectors)
-        return;
-
-    // 16 keys at a time, in a loop that stays one: code that runs once has to be fetched first.
-    float largest[2] = {LOWEST, LOWEST}, weight[2] = {0.0f, 0.0f}, sums[DIM / 8][4] = {};
-    const float factor = scale * LOG2_E;
-    const char *k_lane = k_shared + lane / 4 * K_ROW + lane % 4 * 16;
-    const u32 v_lane = (u32)__cvta_generic_to_shared(v_shared) + lane % 16 * V_ROW + lane / 16 * 16;
-#pragma unroll 1
-    for (u32 begin = 0; begin < count; begin += 16) {
-        float scores[2][4] = {}, most[2] = {largest[0], largest[1]};
+            const uint4 a = *(const uint4 *)(q + step * 64);
+            const uint4 b = *(const uint4 *)(q + 8 * Keys<DIM>::K_ROW + step * 64);
 #pragma unroll
-        for (u32 t = 0; t < 2; t++)
-#pragma unroll
-            for (u32 step = 0; step < DIM / 32; step++) {
-                const uint4 k = *(const uint4 *)(k_lane + (begin + t * 8) * K_ROW + step * 64);
-                const uint4 a = query[0][step], b = query[1][step];
-                mma(scores[t], a.x, b.x, a.y, b.y, k.x, k.y);
-                mma(scores[t], a.z, b.z, a.w, b.w, k.z, k.w);
+            for (u32 t = 0; t < KEYS / 8; t++) {
+                const uint4 key = *(const uint4 *)(k + t * 8 * Keys<DIM>::K_ROW + step * 64);
+                mma(scores[t], a.x, b.x, a.y, b.y, key.x, key.y);
+                mma(scores[t], a.z, b.z, a.w, b.w, key.z, key.w);
             }
+        }
 #pragma unroll
-        for (u32 t = 0; t < 2; t++)
+        for (u32 t = 0; t < KEYS / 8; t++)
 #pragma unroll
             for (u32 i = 0; i < 4; i++) {
-                const u32 key = begin + t * 8 + lane % 4 * 2 + i % 2, at = first + key;
-                const u32 own = position[i / 2], apart = at < own ? own - at : at - own;
-                const bool seen = key < count && apart < window && (sight == BOTH_WAYS || at <= own);
-                scores[t][i] = seen ? scores[t][i] * factor : LOWEST;
+                // No product is fused with what follows, or rows that all see would round otherwise.
+                scores[t][i] = sees(t, i) ? __fmul_rn(scores[t][i], factor) : LOWEST;
                 most[i / 2] = fmaxf(most[i / 2], scores[t][i]);
             }
 #pragma unroll
         for (u32 i = 0; i < 2; i++) {
             most[i] = fmaxf(most[i], __shfl_xor_sync(~0u, most[i], 1));
             most[i] = fmaxf(most[i], __shfl_xor_sync(~0u, most[i], 2));
-            const float old = exp2f(largest[i] - most[i]);
+            const float old = power(largest[i] - most[i]);
             largest[i] = most[i];
-            weight[i] *= old;
+            weight[i] = __fmul_rn(weight[i], old);
 #pragma unroll
             for (u32 d = 0; d < DIM / 8; d++) {
                 sums[d][i * 2] *= old;
@@ -164,120 +156,441 @@ static __device__ void attention(const u16 *q, u64 q_len, const u16 *keys, u64 k
             }
         }
 #pragma unroll
-        for (u32 t = 0; t < 2; t++)
+        for (u32 t = 0; t < KEYS / 8; t++)
 #pragma unroll
             for (u32 i = 0; i < 4; i++) {
-                const bool seen = scores[t][i] > LOWEST;
-                scores[t][i] = seen ? exp2f(scores[t][i] - largest[i / 2]) : 0.0f;
-                weight[i / 2] += scores[t][i];
+                scores[t][i] = scores[t][i] > LOWEST ? power(__fsub_rn(scores[t][i], largest[i / 2])) : 0.0f;
+                weight[i / 2] = __fadd_rn(weight[i / 2], scores[t][i]);
             }
-        const u32 a0 = narrowed(scores[0][0], scores[0][1]), a1 = narrowed(scores[0][2], scores[0][3]);
-        const u32 a2 = narrowed(scores[1][0], scores[1][1]), a3 = narrowed(scores[1][2], scores[1][3]);
 #pragma unroll
-        for (u32 d = 0; d < DIM / 16; d++) {
-            u32 b[4];
-            asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                         : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
-                         : "r"(v_lane + begin * V_ROW + d * 32));
-            mma(sums[d * 2], a0, a1, a2, a3, b[0], b[1]);
-            mma(sums[d * 2 + 1], a0, a1, a2, a3, b[2], b[3]);
+        for (u32 t = 0; t < KEYS / 8; t += 2) {
+            const u32 a0 = narrowed(scores[t][0], scores[t][1]), a1 = narrowed(scores[t][2], scores[t][3]);
+            const u32 a2 = narrowed(scores[t + 1][0], scores[t + 1][1]);
+            const u32 a3 = narrowed(scores[t + 1][2], scores[t + 1][3]);
+#pragma unroll
+            for (u32 d = 0; d < DIM / 16; d++) {
+                u32 b[4];
+                asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                             : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
+                             : "r"(v + t * 8 * Keys<DIM>::V_ROW + d * 32));
+                mma(sums[d * 2], a0, a1, a2, a3, b[0], b[1]);
+                mma(sums[d * 2 + 1], a0, a1, a2, a3, b[2], b[3]);
+            }
         }
     }
-#pragma unroll
-    for (u32 i = 0; i < 2; i++) {
-        weight[i] += __shfl_xor_sync(~0u, weight[i], 1);
-        weight[i] += __shfl_xor_sync(~0u, weight[i], 2);
-    }
-#pragma unroll
-    for (u32 i = 0; i < 2; i++) {
-        if (mine[i] >= vectors)
-            continue;
-        float *part = parts + (place[i] * splits + split) * stride<DIM>();
-#pragma unroll
-        for (u32 d = 0; d < DIM / 8; d++)
-            *(float2 *)(part + d * 8 + lane % 4 * 2) = make_float2(sums[d][i * 2], sums[d][i * 2 + 1]);
-        if (lane % 4 == 0)
-            *(float2 *)(part + DIM) = make_float2(largest[i], weight[i]);
-    }
-}
 
-// out[row][head] = the splits that the row sees, merged in order. A warp is one head of one row.
+    // Adds up the weight over the quad.
+    __device__ void close()
+    {
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) {
+            weight[i] += __shfl_xor_sync(~0u, weight[i], 1);
+            weight[i] += __shfl_xor_sync(~0u, weight[i], 2);
+        }
+    }
+
+    // To or from an array of vectors, of which `mine` is this lane's first.
+    __device__ void put(float *vectors, u32 mine, u32 lane) const
+    {
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) {
+            float *to = vectors + (mine + i * 8) * held<DIM>();
+#pragma unroll
+            for (u32 d = 0; d < DIM / 8; d++)
+                *(float2 *)(to + d * 8 + lane % 4 * 2) = make_float2(sums[d][i * 2], sums[d][i * 2 + 1]);
+            if (lane % 4 == 0)
+                *(float2 *)(to + DIM) = make_float2(largest[i], weight[i]);
+        }
+    }
+
+    // Merges with what another warp put.
+    __device__ void meet(const float *vectors, u32 mine, u32 lane)
+    {
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) {
+            const float *from = vectors + (mine + i * 8) * held<DIM>();
+            const float2 its = *(const float2 *)(from + DIM);
+            const float most = fmaxf(largest[i], its.x);
+            const float old = power(largest[i] - most), more = power(its.x - most);
+            largest[i] = most;
+            weight[i] = __fadd_rn(__fmul_rn(weight[i], old), __fmul_rn(its.y, more));
+#pragma unroll
+            for (u32 d = 0; d < DIM / 8; d++) {
+                const float2 sum = *(const float2 *)(from + d * 8 + lane % 4 * 2);
+                sums[d][i * 2] = __fadd_rn(__fmul_rn(sums[d][i * 2], old), __fmul_rn(sum.x, more));
+                sums[d][i * 2 + 1] = __fadd_rn(__fmul_rn(sums[d][i * 2 + 1], old), __fmul_rn(sum.y, more));
+            }
+        }
+    }
+};
+
+// What the ranks found of one vector, merged in order and written; a lane has DIM / 32 elements. A rank
+// without weight saw no key, and what stands for its sums is nothing.
 template <u32 DIM>
-static __device__ void combine(const float *parts, u64 parts_len, const u32 *lengths, u64 lengths_len,
-                               const u32 *spans, u64 spans_len, const u32 *offsets, u64 offsets_len,
-                               u16 *out, u64 out_len, u32 heads, u32 splits, u32 sight)
+static __device__ void merge(const float (&sums)[RANKS][DIM / 32], const float2 (&found)[RANKS], u16 *out)
 {
-    let_next_start();
-    const u64 rows = spans_len, unit = (blockIdx.x * (u64)blockDim.x + threadIdx.x) / 32;
-    expect(offsets_len >= rows && out_len >= rows * heads * DIM);
-    expect(parts_len >= rows * heads * splits * stride<DIM>());
-    wait_for_earlier();
-    if (unit >= rows * heads)
-        return;
-    const u64 row = unit / heads;
-    const u32 lane = threadIdx.x % 32, span = spans[row];
-    expect(span < lengths_len);
-    const u32 context = sight == CAUSAL ? lengths[span] + offsets[row] + 1 : lengths[span];
-    const u32 all = (context + SPLIT - 1) / SPLIT + (sight == CAUSAL ? 0 : 1);
-    expect(all <= splits);
-    const float *part = parts + unit * splits * stride<DIM>();
-    float largest = LOWEST, weight = 0.0f, sums[DIM / 32] = {};
-    // A lane looks at a split; those without a weight saw no key.
-    for (u32 split = lane; split < all; split += 32)
-        if (part[split * stride<DIM>() + DIM + 1] > 0.0f)
-            largest = fmaxf(largest, part[split * stride<DIM>() + DIM]);
+    float largest = LOWEST, weight = 0.0f, all[DIM / 32] = {};
 #pragma unroll
-    for (u32 apart = 16; apart > 0; apart /= 2)
-        largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, apart));
-    for (u32 begin = 0; begin < all; begin += AT_ONCE) {
-        float more[AT_ONCE][DIM / 32], factor[AT_ONCE], its[AT_ONCE];
+    for (u32 rank = 0; rank < RANKS; rank++)
+        largest = found[rank].y > 0.0f ? fmaxf(largest, found[rank].x) : largest;
 #pragma unroll
-        for (u32 i = 0; i < AT_ONCE; i++) {
-            const float *from = part + (begin + i < all ? begin + i : begin) * stride<DIM>();
-            factor[i] = from[DIM];
-            its[i] = begin + i < all ? from[DIM + 1] : 0.0f;
+    for (u32 rank = 0; rank < RANKS; rank++) {
+        if (!(found[rank].y > 0.0f))
+            continue;
+        const float factor = power(found[rank].x - largest);
+        weight = __fadd_rn(weight, __fmul_rn(found[rank].y, factor));
 #pragma unroll
-            for (u32 j = 0; j < DIM / 32; j++)
-                more[i][j] = from[j * 32 + lane];
-        }
-#pragma unroll
-        for (u32 i = 0; i < AT_ONCE; i++) {
-            if (!(its[i] > 0.0f))
-                continue;
-            const float scaled = exp2f(factor[i] - largest);
-            weight += its[i] * scaled;
-#pragma unroll
-            for (u32 j = 0; j < DIM / 32; j++)
-                sums[j] += more[i][j] * scaled;
-        }
+        for (u32 i = 0; i < DIM / 32; i++)
+            all[i] = __fadd_rn(all[i], __fmul_rn(sums[rank][i], factor));
     }
     const float inverse = weight > 0.0f ? 1.0f / weight : 0.0f;
 #pragma unroll
-    for (u32 i = 0; i < DIM / 32; i++)
-        out[unit * DIM + i * 32 + lane] = narrowed(sums[i] * inverse);
+    for (u32 i = 0; i < DIM / 32; i += 2)
+        *(u32 *)(out + i) = narrowed(all[i] * inverse, all[i + 1] * inverse);
 }
 
+#if __CUDA_ARCH__ >= 900
+static __device__ void arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+
+static __device__ void await_cluster() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+// Two floats of another block of threads of the cluster.
+static __device__ float2 theirs(const float *mine, u32 rank)
+{
+    float2 x;
+    asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %2, %3; "
+                 "ld.shared::cluster.v2.f32 {%0, %1}, [there]; }"
+                 : "=f"(x.x), "=f"(x.y)
+                 : "r"((u32)__cvta_generic_to_shared(mine)), "r"(rank)
+                 : "memory");
+    return x;
+}
+#endif
+
+// The chunks of some ranks of a tile, rank by rank.
+struct Walk {
+    u32 start, all, from, end; // the first chunk looked at, how many there are; the ranks
+    u32 rank, chunk;
+
+    __device__ Walk(u32 start, u32 all, u32 from, u32 end)
+        : start(start), all(all), from(from), end(end), rank(from)
+    {
+        chunk = first();
+        settle();
+    }
+
+    __device__ u32 first() const { return start + (rank + RANKS - start % RANKS) % RANKS; }
+
+    __device__ bool more() const { return rank < end; }
+
+    __device__ void settle()
+    {
+        while (chunk >= all && ++rank < end)
+            chunk = first();
+    }
+
+    __device__ void advance()
+    {
+        chunk += RANKS;
+        settle();
+    }
+};
+
+// The vectors of a tile.
+struct Rows {
+    Tile tile;
+    u32 group, kv, heads, low; // and the position of the first row
+
+    __device__ u64 place(u32 vector) const
+    {
+        return (u64)(tile.row + vector / group) * heads + kv * group + vector % group;
+    }
+};
+
+// What a warp finds for its vectors in the chunks of some ranks, each rank's handed to `found`.
+template <u32 DIM, typename Take>
+static __device__ void look(const Keys<DIM> &keys, const Rows &rows, const u16 *q, Walk ahead, char *shared,
+                            u32 sight, u32 window, float factor, Take found)
+{
+    typedef Keys<DIM> K;
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, set = warp % SETS, share = warp / SETS;
+    const u32 vectors = rows.tile.rows * rows.group, high = rows.low + rows.tile.rows - 1;
+    const bool works = set * 16 < vectors;
+    Walk walk = ahead;
+    u32 places[K::EACH];
+    // Before the others have ended, only keys that this pass does not write: those of tokens before it.
+    u32 asked = 0;
+    for (; asked < STAGES && ahead.more() && ahead.chunk < keys.behind && keys.first(ahead.chunk) + CHUNK <= keys.length;
+         asked++, ahead.advance()) {
+        keys.find(ahead.chunk, places);
+        keys.fetch(ahead.chunk, places, shared + asked * K::STAGE);
+    }
+    wait_for_earlier();
+    for (u32 i = threadIdx.x; i < VECTORS * K::PIECES; i += THREADS) {
+        const u32 vector = i / K::PIECES, piece = i % K::PIECES;
+        const bool there = vector < vectors;
+        copy_async(shared + K::HELD + vector * K::K_ROW + piece * 16,
+                   q + (there ? rows.place(vector) * DIM + piece * 8 : 0), there ? 16 : 0);
+    }
+    for (; asked < STAGES; asked++) {
+        if (ahead.more()) {
+            keys.find(ahead.chunk, places);
+            keys.fetch(ahead.chunk, places, shared + asked * K::STAGE);
+            ahead.advance();
+        }
+    }
+    commit_copies();
+    if (ahead.more())
+        keys.find(ahead.chunk, places);
+
+    // This lane's two vectors.
+    const u32 mine = set * 16 + lane / 4;
+    const u32 position[2] = {rows.low + mine / rows.group, rows.low + (mine + 8) / rows.group};
+    const u32 k_lane = (share * KEYS + lane / 4) * K::K_ROW + lane % 4 * 16;
+    const u32 v_lane = CHUNK * K::K_ROW + (share * KEYS + lane % 16) * K::V_ROW + lane / 16 * 16;
+    const char *q_lane = shared + K::HELD + mine * K::K_ROW + lane % 4 * 16;
+    Seen<DIM> seen;
+    bool begun = false;
+    u32 slot = 0;
+    for (u32 rank = walk.from; rank < walk.end; rank++) {
+        seen.clear();
+        const bool some = walk.more() && walk.rank == rank;
+#pragma unroll 1
+        for (; walk.more() && walk.rank == rank; walk.advance()) {
+            await_copies<0>();
+            __syncthreads();
+            // Everyone is through with the chunk before.
+            if (begun && ahead.more()) {
+                keys.fetch(ahead.chunk, places, shared + (slot ^ 1) * K::STAGE);
+                commit_copies();
+                ahead.advance();
+                if (ahead.more())
+                    keys.find(ahead.chunk, places);
+            }
+            begun = true;
+            const char *stage = shared + slot * K::STAGE;
+            slot ^= 1;
+            if (!works)
+                continue;
+            const u32 first = keys.first(walk.chunk), count = keys.count(walk.chunk);
+            const char *k = stage + k_lane;
+            const u32 v = (u32)__cvta_generic_to_shared(stage) + v_lane;
+            const bool near = sight == BOTH_WAYS ? window == ~0u : first + CHUNK - 1 <= rows.low && high - first < window;
+            if (count == CHUNK && near)
+                seen.see(q_lane, k, v, factor, [](u32, u32) { return true; });
+            else
+                seen.see(q_lane, k, v, factor, [&](u32 t, u32 i) {
+                    const u32 key = share * KEYS + t * 8 + lane % 4 * 2 + i % 2, at = first + key;
+                    const u32 own = position[i / 2], apart = at < own ? own - at : at - own;
+                    return key < count && apart < window && (sight == BOTH_WAYS || at <= own);
+                });
+        }
+        // The two shares meet where the last chunk was.
+        seen.close();
+        float *meeting = (float *)(shared + (slot ^ 1) * K::STAGE);
+        if (some) {
+            __syncthreads();
+            if (works && share == 1)
+                seen.put(meeting, mine, lane);
+            __syncthreads();
+            if (works && share == 0)
+                seen.meet(meeting, mine, lane);
+        }
+        found(seen, rank, works && share == 0, mine, lane);
+    }
+    await_copies<0>();
+}
+
+template <u32 DIM> struct Given {
+    const u16 *q;
+    u64 q_len;
+    Keys<DIM> keys;
+    const u32 *firsts;
+    u64 firsts_len;
+    const u32 *lengths;
+    u64 lengths_len;
+    const u32 *tiles;
+    u64 tiles_len;
+    u16 *out;
+    u64 out_len;
+    u32 heads, splits, sight, window;
+
+    // What the tile and the KV head of some index look at.
+    __device__ Rows look_at(u32 index, Keys<DIM> &its) const
+    {
+        its = keys;
+        its.kv = index % keys.kv_heads;
+        const u32 at = index / keys.kv_heads, group = heads / keys.kv_heads;
+        expect(blockDim.x == THREADS && (u64)(at + 1) * 5 <= tiles_len);
+        const Tile tile = {tiles[at * 5], tiles[at * 5 + 1], tiles[at * 5 + 2], tiles[at * 5 + 3], tiles[at * 5 + 4]};
+        expect(tile.span < lengths_len && tile.span < firsts_len && tile.rows * group <= VECTORS);
+        expect(tile.offset <= tile.row);
+        expect((u64)(tile.row + tile.rows) * heads * DIM <= (q_len < out_len ? q_len : out_len));
+        const u32 length = lengths[tile.span];
+        its.first_page = firsts[tile.span];
+        its.length = length;
+        its.context = sight == CAUSAL ? length + tile.offset + tile.rows : length;
+        its.behind = (its.context + CHUNK - 1) / CHUNK;
+        its.tail_row = tile.row - tile.offset;
+        its.width = sight == CAUSAL ? 0 : tile.width;
+        expect(its.behind <= splits * 2);
+        return {tile, group, its.kv, heads, length + tile.offset};
+    }
+
+    // The chunks that some ranks look at: those that no row sees are left out.
+    __device__ Walk walk(const Keys<DIM> &its, const Rows &rows, u32 rank, u32 end) const
+    {
+        const u32 all = its.behind + (its.width + CHUNK - 1) / CHUNK;
+        const u32 start = rows.low < window ? 0 : (rows.low - window + 1) / CHUNK;
+        return Walk(start < its.behind ? start : its.behind, all, rank, end);
+    }
+};
+
+#if __CUDA_ARCH__ >= 900
+// A cluster of RANKS blocks of threads is a tile and a KV head, and merges what its ranks found.
+template <u32 DIM> static __device__ void together(const Given<DIM> &given, float factor)
+{
+    extern __shared__ __align__(16) char shared[];
+    let_next_start();
+    Keys<DIM> keys;
+    const u32 own = blockIdx.x % RANKS;
+    const Rows rows = given.look_at(blockIdx.x / RANKS, keys);
+    if (rows.tile.rows == 0) {
+        wait_for_earlier();
+        return;
+    }
+    float *found = (float *)shared;
+    look<DIM>(keys, rows, given.q, given.walk(keys, rows, own, own + 1), shared, given.sight, given.window, factor,
+              [=](const Seen<DIM> &seen, u32, bool mine, u32 vector, u32 lane) {
+                  await_copies<0>();
+                  __syncthreads();
+                  if (mine)
+                      seen.put(found, vector, lane);
+              });
+    arrive();
+    await_cluster();
+    const u32 lane = threadIdx.x % 32, vectors = rows.tile.rows * rows.group;
+    for (u32 vector = threadIdx.x / 32 * RANKS + own; vector < vectors; vector += THREADS / 32 * RANKS) {
+        const float *from = found + vector * held<DIM>();
+        float sums[RANKS][DIM / 32];
+        float2 its[RANKS];
+#pragma unroll
+        for (u32 i = 0; i < RANKS; i++) {
+            its[i] = theirs(from + DIM, i);
+#pragma unroll
+            for (u32 j = 0; j < DIM / 32; j += 2) {
+                const float2 two = theirs(from + lane * (DIM / 32) + j, i);
+                sums[i][j] = two.x;
+                sums[i][j + 1] = two.y;
+            }
+        }
+        merge<DIM>(sums, its, given.out + rows.place(vector) * DIM + lane * (DIM / 32));
+    }
+    // Nobody leaves before the others have read.
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    await_cluster();
+}
+#endif
+
+// parts[row][head][rank] = what the rank found, `each` ranks to a block of threads.
+template <u32 DIM>
+static __device__ void apart(const Given<DIM> &given, float *parts, u64 parts_len, u32 each, float factor)
+{
+    extern __shared__ __align__(16) char shared[];
+    let_next_start();
+    Keys<DIM> keys;
+    const u32 blocks = RANKS / each, first = blockIdx.x % blocks * each;
+    const Rows rows = given.look_at(blockIdx.x / blocks, keys);
+    if (rows.tile.rows == 0) {
+        wait_for_earlier();
+        return;
+    }
+    expect(each > 0 && RANKS % each == 0);
+    expect((u64)(rows.tile.row + rows.tile.rows) * rows.heads * RANKS * stride<DIM>() <= parts_len);
+    look<DIM>(keys, rows, given.q, given.walk(keys, rows, first, first + each), shared, given.sight, given.window, factor,
+              [=](const Seen<DIM> &seen, u32 rank, bool mine, u32 vector, u32 lane) {
+#pragma unroll
+                  for (u32 i = 0; i < 2; i++) {
+                      if (!mine || vector + i * 8 >= rows.tile.rows * rows.group)
+                          continue;
+                      float *part = parts + (rows.place(vector + i * 8) * RANKS + rank) * stride<DIM>();
+                      if (lane % 4 == 0)
+                          *(float2 *)(part + DIM) = make_float2(seen.largest[i], seen.weight[i]);
+#pragma unroll
+                      for (u32 d = 0; d < DIM / 8; d++)
+                          *(float2 *)(part + d * 8 + lane % 4 * 2) = make_float2(seen.sums[d][i * 2], seen.sums[d][i * 2 + 1]);
+                  }
+              });
+}
+
+// out[row][head] = what the ranks found, merged in order. A warp is one head of one row.
+template <u32 DIM>
+static __device__ void combine(const float *parts, u64 parts_len, u16 *out, u64 out_len, u32 rows, u32 heads)
+{
+    let_next_start();
+    const u64 unit = (blockIdx.x * (u64)blockDim.x + threadIdx.x) / 32;
+    const u32 lane = threadIdx.x % 32;
+    expect(out_len >= (u64)rows * heads * DIM && parts_len >= (u64)rows * heads * RANKS * stride<DIM>());
+    wait_for_earlier();
+    if (unit >= (u64)rows * heads)
+        return;
+    float sums[RANKS][DIM / 32];
+    float2 found[RANKS];
+#pragma unroll
+    for (u32 rank = 0; rank < RANKS; rank++) {
+        const float *part = parts + (unit * RANKS + rank) * stride<DIM>();
+        found[rank] = *(const float2 *)(part + DIM);
+#pragma unroll
+        for (u32 i = 0; i < DIM / 32; i++)
+            sums[rank][i] = part[lane * (DIM / 32) + i];
+    }
+    merge<DIM>(sums, found, out + unit * DIM + lane * (DIM / 32));
+}
+
+// `sight_and_each`: four times the ranks of a block of threads, and what rows see.
+#define PARAMETERS                                                                                       \
+    const u16 *q, u64 q_len, const u16 *keys, u64 keys_len, const u16 *values, u64 values_len,           \
+        const u16 *tail_keys, u64 tail_keys_len, const u16 *tail_values, u64 tail_values_len,            \
+        const u32 *pages, u64 pages_len, const u32 *firsts, u64 firsts_len, const u32 *lengths,          \
+        u64 lengths_len, const u32 *tiles, u64 tiles_len, float *parts, u64 parts_len, u16 *out,         \
+        u64 out_len, u32 heads, u32 kv_heads, u32 page_size, u32 splits, u32 sight_and_each, u32 window, \
+        float scale
+#define GIVEN(DIM)                                                                                       \
+    expect(page_size > 0 && (page_size & (page_size - 1)) == 0);                                         \
+    const u64 len = keys_len < values_len ? keys_len : values_len;                                       \
+    const u64 tail_len = tail_keys_len < tail_values_len ? tail_keys_len : tail_values_len;              \
+    const Keys<DIM> where = {keys, values, tail_keys, tail_values, len, tail_len, pages, pages_len,      \
+                             0, kv_heads, 0, (u32)__ffs(page_size) - 1, 0, 0, 0, 0, 0};                  \
+    const Given<DIM> given = {q, q_len, where, firsts, firsts_len, lengths, lengths_len, tiles,          \
+                              tiles_len, out, out_len, heads, splits, sight_and_each % 4, window};
+
+#if __CUDA_ARCH__ >= 900
+// Registers of a thread where ranks are few: so few that the next product starts beside a rank, and so
+// many that no two ranks share a multiprocessor while others have none.
+const u32 SPREAD = 160;
+
+#define TOGETHER(DIM)                                                                                    \
+    extern "C" __global__ void __cluster_dims__(8, 1, 1) __maxnreg__(SPREAD)                             \
+        together_##DIM(PARAMETERS)                                                                       \
+    {                                                                                                    \
+        GIVEN(DIM)                                                                                       \
+        together<DIM>(given, scale * LOG2_E);                                                            \
+    }
+#else
+#define TOGETHER(DIM)
+#endif
+
 #define ATTENTION(DIM)                                                                                   \
-    extern "C" __global__ void __launch_bounds__(WARPS * 32)                                             \
-        attention_##DIM(const u16 *q, u64 q_len, const u16 *keys, u64 keys_len, const u16 *values,       \
-                        u64 values_len, const u16 *tail_keys, u64 tail_keys_len,                         \
-                        const u16 *tail_values, u64 tail_values_len, const u32 *pages, u64 pages_len,    \
-                        const u32 *firsts, u64 firsts_len, const u32 *lengths, u64 lengths_len,          \
-                        const u32 *tiles, u64 tiles_len, float *parts, u64 parts_len, u32 heads,         \
-                        u32 kv_heads, u32 page_size, u32 splits, u32 sight, u32 window, float scale)     \
+    TOGETHER(DIM)                                                                                        \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2) apart_##DIM(PARAMETERS)                     \
     {                                                                                                    \
-        attention<DIM>(q, q_len, keys, keys_len, values, values_len, tail_keys, tail_keys_len,           \
-                       tail_values, tail_values_len, pages, pages_len, firsts, firsts_len, lengths,      \
-                       lengths_len, tiles, tiles_len, parts, parts_len, heads, kv_heads, page_size,      \
-                       splits, sight, window, scale);                                                    \
+        GIVEN(DIM)                                                                                       \
+        apart<DIM>(given, parts, parts_len, sight_and_each / 4, scale * LOG2_E);                         \
     }                                                                                                    \
-    extern "C" __global__ void combine_##DIM(                                                            \
-        const float *parts, u64 parts_len, const u32 *lengths, u64 lengths_len, const u32 *spans,        \
-        u64 spans_len, const u32 *offsets, u64 offsets_len, u16 *out, u64 out_len, u32 heads,            \
-        u32 splits, u32 sight)                                                                           \
+    extern "C" __global__ void combine_##DIM(const float *parts, u64 parts_len, u16 *out, u64 out_len,   \
+                                             u32 rows, u32 heads)                                        \
     {                                                                                                    \
-        combine<DIM>(parts, parts_len, lengths, lengths_len, spans, spans_len, offsets, offsets_len,     \
-                     out, out_len, heads, splits, sight);                                                \
+        combine<DIM>(parts, parts_len, out, out_len, rows, heads);                                       \
     }
 
 ATTENTION(64)

@@ -6,7 +6,7 @@ use crate::card::{Card, close, narrowed, widened};
 use crate::random::Random;
 use crate::rope::Step;
 use kernels::attention::Sight;
-use kernels::attention::cuda::{Attended, Attention, SPLIT, Tail, tiles};
+use kernels::attention::cuda::{Attended, Attention, SPLIT, TILE, Tail, tiles};
 use kernels::rope::cuda::{Heads, StepRows};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,13 +99,10 @@ impl Case {
             most = most.max(stored.div_ceil(SPLIT));
         }
         let splits = most + 1 + random.below(3);
-        let out = self.launch(
-            card,
-            &step,
-            splits,
-            &tiles(self.heads, &spans),
-            [&q, &keys, &values, &tail_k, &tail_v],
-        );
+        let mut tiles = tiles(self.heads, &spans);
+        // And some of no rows.
+        tiles.resize(tiles.len() + random.below(3) * TILE, 0);
+        let out = self.launch(card, &step, splits, &tiles, [&q, &keys, &values, &tail_k, &tail_v]);
         spans.iter().map(|&(at, rows, _)| out[at * width..(at + rows) * width].to_vec()).collect()
     }
 
@@ -274,6 +271,33 @@ fn a_row_does_not_depend_on_what_is_beside_it() {
                     let got = one.run(&card, &mut random, 64, (0, usize::MAX));
                     assert!(got[0] == whole[alone], "{heads:?} {kind:?} alone, window {window:?}");
                 }
+            }
+        }
+    }
+}
+
+/// Where there are many tiles, ranks take turns in a block of threads; where there are few, each has its
+/// own. The bits are the same.
+#[test]
+fn many_requests_have_the_bits_of_one() {
+    let (card, mut random) = (card(), Random::fresh());
+    for heads in [HEADS[0], HEADS[1]] {
+        for kind in KINDS {
+            let shapes: Vec<(usize, usize)> =
+                (0..100).map(|_| (random.below(700), 1 + random.below(3))).collect();
+            let mut case = Case::new(&mut random, (heads, None, kind), &shapes);
+            let whole = case.run(&card, &mut random, 16, (0, usize::MAX));
+            for (got, want) in whole.iter().zip(case.reference()) {
+                // As in `attention_matches`.
+                close(&format!("{heads:?} {kind:?}"), &widened(got), &want, |_| {
+                    1.0 / 512.0 + 1.0 / 512.0 + 1e-5
+                });
+            }
+            for at in [97, 50, 3] {
+                let one =
+                    Case { requests: vec![case.requests.remove(at)], heads, window: None, kind };
+                let got = one.run(&card, &mut random, 8, (0, usize::MAX));
+                assert!(got[0] == whole[at], "{heads:?} {kind:?}: request {at} alone");
             }
         }
     }
