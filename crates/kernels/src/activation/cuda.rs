@@ -33,11 +33,11 @@ impl Activations {
     /// When the shapes do not match, or the width is not a multiple of 4.
     pub fn swiglu(&self, queue: &Queue, both: Pieces<'_>, out: CudaSliceMut<'_, u16>) {
         let Pieces { at, shape, rows } = both;
+        both.check();
         let width = shape.n / 2;
         assert!(shape.n.is_multiple_of(8), "{} columns are gates and ups in fours", shape.n);
-        assert!(at.len() >= shape.pieces(rows as usize), "the pieces of {rows} rows");
         assert!(out.len() >= rows as usize * width, "{rows} rows of {width}");
-        let given = (at, out, shape.steps(), shape.workers(), rows, count(width));
+        let given = (at, out, shape.steps(), both.workers(), rows, count(width));
         queue.launch(&self.swiglu, threads_for(rows as usize * width / 4, 128), given);
     }
 }

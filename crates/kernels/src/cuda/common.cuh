@@ -74,9 +74,19 @@ template <int N> inline __device__ void await_copies()
 // Columns of a product whose sums are cut at the same places.
 const u32 BLOCK = 128;
 
-// What a product leaves: each worker takes an equal run of (block of columns, step of k), blocks
+const u32 AT_ONCE = 6; // pieces whose loads do not wait for each other
+
+// Four columns of the pieces of a row, on their way.
+struct Asked {
+    float4 first[AT_ONCE];
+    const float *from;
+    u32 pieces;
+};
+
+// What a product leaves. Each worker takes an equal run of (block of columns, step of k), blocks
 // outermost, and writes a piece for every block that it has a part in. The pieces of a block lie one
-// after the other in the order of k, each [rows][BLOCK].
+// after the other in the order of k, each [rows][BLOCK]. A product of many rows adds them up itself, in
+// the same order; then there are no workers, and each block is one piece.
 struct Pieces {
     const float *at;
     u64 len;
@@ -96,43 +106,64 @@ struct Pieces {
     // The worker that has an item.
     __device__ u32 worker(u32 item) const { return ((item + 1) * workers - 1) / items; }
 
-    // The sums of `row` for the columns `column .. + 4`; `column` is a multiple of 4.
-    __device__ float4 four(u32 row, u32 column) const
+    // The pieces of a block, and where they begin for `row` and `column`.
+    __device__ u32 all(u32 row, u32 column, const float *&from) const
     {
         const u32 block = column / BLOCK;
-        const u32 first = worker(block * steps), all = worker((block + 1) * steps - 1) - first + 1;
-        const u64 stride = (u64)rows * BLOCK;
-        const float *from = at + (first + block) * stride + (u64)row * BLOCK + column % BLOCK;
-        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        for (u32 begin = 0; begin < all; begin += 4) {
-            // Loads that do not wait for each other.
-            float4 more[4];
-#pragma unroll
-            for (u32 i = 0; i < 4; i++)
-                if (begin + i < all)
-                    more[i] = *(const float4 *)(from + (begin + i) * stride);
-#pragma unroll
-            for (u32 i = 0; i < 4; i++)
-                if (begin + i < all) {
-                    sum.x += more[i].x;
-                    sum.y += more[i].y;
-                    sum.z += more[i].z;
-                    sum.w += more[i].w;
-                }
+        u32 first = 0, all = 1;
+        if (workers > 0) {
+            first = worker(block * steps);
+            all = worker((block + 1) * steps - 1) - first + 1;
         }
+        from = at + ((u64)(first + block) * rows + row) * BLOCK + column % BLOCK;
+        return all;
+    }
+
+    // Asks for the pieces of `row` and the columns `column .. + 4`; `column` is a multiple of 4. Loads
+    // that do not wait for each other, nor for those of the next that is asked for.
+    __device__ Asked ask(u32 row, u32 column) const
+    {
+        Asked asked;
+        asked.pieces = all(row, column, asked.from);
+#pragma unroll
+        for (u32 i = 0; i < AT_ONCE; i++)
+            if (i < asked.pieces)
+                asked.first[i] = *(const float4 *)(asked.from + (u64)i * rows * BLOCK);
+        return asked;
+    }
+
+    // Adds them up, in order.
+    __device__ float4 sum(const Asked &asked) const
+    {
+        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+        for (u32 i = 0; i < AT_ONCE; i++)
+            if (i < asked.pieces)
+                add(sum, asked.first[i]);
+        for (u32 i = AT_ONCE; i < asked.pieces; i++)
+            add(sum, *(const float4 *)(asked.from + (u64)i * rows * BLOCK));
         return sum;
+    }
+
+    __device__ float4 four(u32 row, u32 column) const { return sum(ask(row, column)); }
+
+    __device__ static void add(float4 &sum, float4 more)
+    {
+        sum.x += more.x;
+        sum.y += more.y;
+        sum.z += more.z;
+        sum.w += more.w;
     }
 
     // The same of one column.
     __device__ float one(u32 row, u32 column) const
     {
-        const u32 block = column / BLOCK;
-        const u32 first = worker(block * steps), last = worker((block + 1) * steps - 1);
+        const float *from;
+        const u32 pieces = all(row, column, from);
         const u64 stride = (u64)rows * BLOCK;
-        const float *from = at + (first + block) * stride + (u64)row * BLOCK + column % BLOCK;
         float sum = 0.0f;
-        for (u32 piece = first; piece <= last; piece++, from += stride)
-            sum += *from;
+        for (u32 piece = 0; piece < pieces; piece++)
+            sum += from[piece * stride];
         return sum;
     }
 };

@@ -14,19 +14,19 @@ use device::cuda::{CudaSlice, Grid, Reads, Source};
 /// The source of an operation: what all begin with, and its own file.
 macro_rules! source {
     ($operation:literal) => {
+        $crate::cuda::source!($operation, "kernel.cu")
+    };
+    ($operation:literal, $file:literal) => {
         ::device::cuda::Source {
-            name: concat!($operation, "/kernel.cu"),
+            name: concat!($operation, "/", $file),
             text: concat!(
                 include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/cuda/common.cuh")),
                 "#line 1 \"",
                 $operation,
-                "/kernel.cu\"\n",
-                include_str!(concat!(
-                    env!("CARGO_MANIFEST_DIR"),
-                    "/src/",
-                    $operation,
-                    "/kernel.cu"
-                )),
+                "/",
+                $file,
+                "\"\n",
+                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/", $operation, "/", $file)),
             ),
         }
     };
@@ -34,13 +34,14 @@ macro_rules! source {
 pub(crate) use source;
 
 /// Every source, for those that compile them without a card.
-pub const SOURCES: [Source; 8] = [
+pub const SOURCES: [Source; 9] = [
     crate::accept::cuda::SOURCE,
     crate::activation::cuda::SOURCE,
     crate::attention::cuda::SOURCE,
     crate::choose::cuda::SOURCE,
     crate::embed::cuda::SOURCE,
     crate::gemm::cuda::SOURCE,
+    crate::gemm::cuda::WIDE_SOURCE,
     crate::norm::cuda::SOURCE,
     crate::rope::cuda::SOURCE,
 ];
@@ -57,6 +58,22 @@ pub struct Pieces<'j> {
     pub shape: crate::gemm::cuda::Shape,
     /// Rows of the product.
     pub rows: u32,
+}
+
+impl Pieces<'_> {
+    /// Workers whose pieces a reader adds up; none where the product added them up itself, which leaves
+    /// one piece for each block of columns.
+    pub fn workers(&self) -> u32 {
+        self.shape.workers_of(self.rows as usize)
+    }
+
+    /// # Panics
+    /// When there are fewer than the product has.
+    pub(crate) fn check(&self) {
+        let rows = self.rows as usize;
+        let wanted = self.shape.sums(rows);
+        assert!(self.at.len() >= wanted, "the pieces of {rows} rows are {wanted} floats");
+    }
 }
 
 /// A bf16's bits, rounded to nearest, ties to even, as the card rounds.

@@ -1,9 +1,12 @@
-//! Skinny products on a CUDA card: `y = x · Wᵀ` for 1 to 64 rows, the weight read once.
+//! Products on a CUDA card: `y = x · Wᵀ`. Up to [`MOST_ROWS`] rows take about the time in which the
+//! weight is read, once; more go by tiles of 128 rows and 128 columns.
 //!
 //! **Order.** The columns of `y` come in blocks of 128, k in steps of 32. All (block, step) pairs,
 //! blocks outermost, are dealt out to the workers in equal runs; a worker's four phases take its steps
 //! in turn and are added as (0 + 2) + (1 + 3); the pieces of the workers that share a block are added in order. Tensor
-//! cores sum within a step. None of this depends on the number of rows, so neither do a row's bits.
+//! cores sum within a step, 16 elements at a time. None of this depends on the number of rows, so neither
+//! do a row's bits: where more rows have another instruction, it sums the same 16 elements in the same
+//! way, which the tests hold every card to.
 
 use crate::cuda::{In, Pieces, count, source, threads_for};
 use device::cuda::{
@@ -12,18 +15,31 @@ use device::cuda::{
 
 /// The code of the card.
 pub const SOURCE: Source = source!("gemm");
+/// The code of the card for more than [`MOST_ROWS`] rows.
+pub const WIDE_SOURCE: Source = source!("gemm", "wide.cu");
 
 /// Columns whose sums are cut at the same places.
 pub const BLOCK: usize = 128;
 /// Elements of k that are multiplied at a time.
 pub const STEP: usize = 32;
-/// Most rows of a launch.
+/// Most rows of a launch that reads the weight once.
 pub const MOST_ROWS: usize = 64;
+/// Most rows of any launch.
+pub const MANY_ROWS: usize = 1 << 16;
+/// Most rows of a launch that leaves pieces. Of more, the blocks of columns alone are work for every
+/// multiprocessor, so that a block's pieces are added up at once; of fewer they are where they fill the
+/// card so many times.
+const PIECED_ROWS: usize = 256;
 
 const THREADS: u32 = 256;
 /// Bytes of a weight that a block of threads holds in shared memory: 8 warps, 7 halves of a step of a
 /// side each.
 const HELD: u32 = 8 * 7 * 2048;
+/// Rows of a tile of the product of many rows.
+const TILE: usize = 128;
+/// Bytes that a block of threads has of it in shared memory: the sums of earlier pieces, and eight
+/// steps of both operands.
+const TILED: u32 = 128 * 128 * 4 + 8 * 2 * 8192;
 /// Fewest steps that make a worker: one for each of its phases.
 const LEAST: usize = 4;
 
@@ -73,9 +89,31 @@ impl Shape {
         self.blocks() * BLOCK * self.k
     }
 
-    /// Elements of the pieces of a product of `rows` rows: `[piece][rows][BLOCK]`.
+    /// Workers that leave pieces of a product of `rows` rows for others to add up; none where it is left
+    /// whole.
+    pub(crate) fn workers_of(&self, rows: usize) -> u32 {
+        let (tiles, workers) = (self.blocks() * rows.div_ceil(TILE), self.workers as usize);
+        // Nine tenths of the workers have a tile at any time.
+        let fills = tiles * 10 >= tiles.div_ceil(workers) * workers * 9;
+        if rows > PIECED_ROWS || rows > MOST_ROWS && fills { 0 } else { self.workers }
+    }
+
+    /// Elements that a product of `rows` rows leaves: `[piece][rows][BLOCK]`, or `[block][rows][BLOCK]`.
+    pub(crate) fn sums(&self, rows: usize) -> usize {
+        (self.blocks() + self.workers_of(rows) as usize) * rows * BLOCK
+    }
+
+    /// Elements that a product of `rows` rows needs: what it leaves, and its rows once more, arranged.
+    fn room(&self, rows: usize) -> usize {
+        let arranged = if rows > MOST_ROWS { rows.next_multiple_of(TILE) * self.k / 2 } else { 0 };
+        self.sums(rows) + arranged
+    }
+
+    /// Elements of the buffer of a product of up to `rows` rows: it leaves its sums there, in pieces
+    /// that their readers add up or, of many rows, whole, and arranges the rows behind them.
     pub fn pieces(&self, rows: usize) -> usize {
-        (self.blocks() + self.workers as usize) * rows * BLOCK
+        let most = [MOST_ROWS, TILE, PIECED_ROWS, rows].map(|most| self.room(rows.min(most)));
+        most.into_iter().max().expect("four sizes")
     }
 
     /// Where element (`row`, `column`) of the weight lies in the packed weight.
@@ -108,12 +146,26 @@ impl Shape {
 
 type Product = (In<u16>, In<u16>, Writes<f32>, u32, u32, u32);
 type Gather = (In<f32>, Writes<f32>, u32, u32, u32, u32);
+type Arrange = (In<u16>, Writes<f32>, u32, u32, u32, u64);
+type Wide = (In<u16>, Writes<f32>, u32, u32, u32, u32, u32, u32, u64);
+type WideBiased = (In<u16>, In<f32>, Writes<f32>, u32, u32, u32, u32, u32, u32, u64);
+
+/// The products of many rows.
+#[derive(Clone)]
+struct Tiled {
+    arrange: Kernel<Arrange>,
+    product: Kernel<Wide>,
+    biased: Kernel<WideBiased>,
+    /// Threads of a block: Hopper has warps for copies alone.
+    threads: u32,
+}
 
 /// The products of a card.
 #[derive(Clone)]
 pub struct Products {
     /// For at most 8, 16, 32 and 64 rows.
     by_rows: [Kernel<Product>; 4],
+    tiled: Tiled,
     gather: Kernel<Gather>,
 }
 
@@ -123,19 +175,26 @@ impl Products {
     /// # Errors
     /// As [`Module::load`].
     pub fn load(cuda: &Cuda) -> Result<Products, CudaError> {
-        let module = Module::load(cuda, &SOURCE)?;
+        let (module, wide) = (Module::load(cuda, &SOURCE)?, Module::load(cuda, &WIDE_SOURCE)?);
+        let threads = if cuda.target() == "sm_90a" { 384 } else { THREADS };
         // Behind the weight there is room for two of the four sums of a block.
         let shared = |rows: u32| HELD + 2 * rows * BLOCK as u32 * 4;
-        // SAFETY: kernel.cu declares these parameters, stops when a slice is too short for the other
-        // arguments, and waits before it reads activations or writes.
+        // SAFETY: kernel.cu and wide.cu declare these parameters, stop when a slice is too short for the
+        // other arguments, and wait before they read activations or write.
         unsafe {
+            let tiled = Tiled {
+                arrange: wide.early_kernel("arrange", 0)?,
+                product: wide.early_kernel("product_wide", TILED)?,
+                biased: wide.early_kernel("product_wide_biased", TILED)?,
+                threads,
+            };
             let by_rows = [
                 module.early_kernel("product_8", shared(8))?,
                 module.early_kernel("product_16", shared(16))?,
                 module.early_kernel("product_32", shared(32))?,
                 module.early_kernel("product_64", shared(64))?,
             ];
-            Ok(Products { by_rows, gather: module.early_kernel("gather_pieces", 0)? })
+            Ok(Products { by_rows, tiled, gather: module.early_kernel("gather_pieces", 0)? })
         }
     }
 
@@ -143,7 +202,7 @@ impl Products {
     /// [`Shape::pieces`] says.
     ///
     /// # Panics
-    /// When there are no rows or more than [`MOST_ROWS`], or when a slice is shorter than its shape.
+    /// When there are no rows or more than [`MANY_ROWS`], or when a slice is shorter than its shape.
     pub fn launch(
         &self,
         queue: &Queue,
@@ -152,14 +211,45 @@ impl Products {
         (x, rows): (CudaSlice<'_, u16>, usize),
         pieces: CudaSliceMut<'_, f32>,
     ) {
-        assert!((1..=MOST_ROWS).contains(&rows), "{rows} rows of a product of 1 to {MOST_ROWS}");
-        assert!(weight.len() >= shape.packed(), "a packed weight of {} × {}", shape.n, shape.k);
-        assert!(x.len() >= rows * shape.k, "{rows} rows of {}", shape.k);
-        assert!(pieces.len() >= shape.pieces(rows), "room for the pieces of {rows} rows");
+        Products::check(shape, weight, (x, rows), pieces.len());
+        if rows > MOST_ROWS {
+            return self.tiled.launch(queue, (shape, weight), (x, rows), None, pieces);
+        }
         let kernel = [8, 16, 32].iter().filter(|&&most| rows > most).count();
         let grid = Grid { blocks: shape.workers, threads: THREADS };
         let given = (weight, x, pieces, count(shape.blocks()), shape.steps(), count(rows));
         queue.launch(&self.by_rows[kernel], grid, given);
+    }
+
+    /// As [`Products::launch`], of more than [`MOST_ROWS`] rows, with `bias` (`[n]`) added to the first
+    /// piece of each block of columns: what is added up whole takes no bias later.
+    ///
+    /// # Panics
+    /// As [`Products::launch`], and when the rows are not so many or there is no bias for each column.
+    pub fn launch_biased(
+        &self,
+        queue: &Queue,
+        (shape, weight): (&Shape, CudaSlice<'_, u16>),
+        (x, rows): (CudaSlice<'_, u16>, usize),
+        bias: CudaSlice<'_, f32>,
+        pieces: CudaSliceMut<'_, f32>,
+    ) {
+        Products::check(shape, weight, (x, rows), pieces.len());
+        assert!(rows > MOST_ROWS, "more than {MOST_ROWS} rows");
+        assert_eq!(bias.len(), shape.n, "a bias for each column");
+        self.tiled.launch(queue, (shape, weight), (x, rows), Some(bias), pieces);
+    }
+
+    fn check(
+        shape: &Shape,
+        weight: CudaSlice<'_, u16>,
+        (x, rows): (CudaSlice<'_, u16>, usize),
+        pieces: usize,
+    ) {
+        assert!((1..=MANY_ROWS).contains(&rows), "{rows} rows of a product of 1 to {MANY_ROWS}");
+        assert!(weight.len() >= shape.packed(), "a packed weight of {} × {}", shape.n, shape.k);
+        assert!(x.len() >= rows * shape.k, "{rows} rows of {}", shape.k);
+        assert!(pieces >= shape.room(rows), "room for the pieces of {rows} rows");
     }
 
     /// Adds the pieces up: `to` is `[rows, n]`.
@@ -169,8 +259,36 @@ impl Products {
     pub fn gather(&self, queue: &Queue, pieces: Pieces<'_>, to: CudaSliceMut<'_, f32>) {
         let Pieces { at, shape, rows } = pieces;
         let all = rows as usize * shape.n;
-        assert!(at.len() >= shape.pieces(rows as usize) && to.len() >= all, "{rows} rows");
-        let given = (at, to, shape.steps(), shape.workers, rows, count(shape.n));
+        pieces.check();
+        assert!(to.len() >= all, "{rows} rows of {}", shape.n);
+        let given = (at, to, shape.steps(), pieces.workers(), rows, count(shape.n));
         queue.launch(&self.gather, threads_for(all, THREADS), given);
+    }
+}
+
+impl Tiled {
+    fn launch(
+        &self,
+        queue: &Queue,
+        (shape, weight): (&Shape, CudaSlice<'_, u16>),
+        (x, rows): (CudaSlice<'_, u16>, usize),
+        bias: Option<CudaSlice<'_, f32>>,
+        mut pieces: CudaSliceMut<'_, f32>,
+    ) {
+        let (tiles, steps, at) = (rows.div_ceil(TILE), shape.steps(), shape.sums(rows) as u64);
+        let units = tiles * TILE * shape.k / STEP;
+        let given = (x, pieces.all(), steps, count(rows), count(tiles), at);
+        queue.launch(&self.arrange, threads_for(units, self.threads), given);
+        let whole = u32::from(shape.workers_of(rows) == 0);
+        let columns = if whole == 1 { shape.blocks() } else { shape.workers as usize };
+        let grid = Grid { blocks: count(columns * tiles), threads: self.threads };
+        let (blocks, workers) = (count(shape.blocks()), shape.workers);
+        let (rows, tiles) = (count(rows), count(tiles));
+        if let Some(bias) = bias {
+            let given = (weight, bias, pieces, blocks, steps, workers, rows, tiles, whole, at);
+            return queue.launch(&self.biased, grid, given);
+        }
+        let given = (weight, pieces, blocks, steps, workers, rows, tiles, whole, at);
+        queue.launch(&self.product, grid, given);
     }
 }

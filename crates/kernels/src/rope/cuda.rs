@@ -174,7 +174,8 @@ impl Rotations {
             _ => panic!("heads of {dim} elements; 64 and 128 are known"),
         };
         assert_eq!(shape.n, (q + 2 * kv) * dim, "columns of {q} and twice {kv} heads of {dim}");
-        assert!(at.len() >= shape.pieces(all) && to.q.len() >= all * q * dim, "{rows} rows");
+        projected.check();
+        assert!(to.q.len() >= all * q * dim, "{rows} rows");
         assert!(angles.len() >= all * dim && slots.len() >= all, "the places of {rows} rows");
         assert!(norms.is_empty() || norms.len() >= 2 * dim, "the norms of q and k");
         assert!(to.page_size > 0, "a page holds a token");
@@ -187,7 +188,7 @@ impl Rotations {
             to.keys,
             to.values,
             shape.steps(),
-            shape.workers(),
+            projected.workers(),
             rows,
             count(q),
             count(kv),

@@ -4,7 +4,7 @@ use crate::card;
 use crate::card::{Buffer, Card, close, narrowed, widened};
 use crate::random::Random;
 use kernels::cuda::Pieces;
-use kernels::gemm::cuda::{MOST_ROWS, Products, Shape};
+use kernels::gemm::cuda::{Products, Shape};
 
 /// A weight on the card, and as it is.
 pub(crate) struct Weight {
@@ -49,10 +49,40 @@ impl Weight {
         out
     }
 
+    /// As [`Weight::pieces`], with biases.
+    fn biased(&self, card: &Card, products: &Products, x: &[u16], bias: &[f32]) -> Buffer<f32> {
+        let (shape, lane, rows) = (self.shape, &card.lanes.forward, x.len() / self.shape.k);
+        let mut out = card.put(&vec![f32::NAN; shape.pieces(rows)]);
+        let (x, bias, products) = (card.put(x), card.put(bias), products.clone());
+        lane.launch(
+            "product",
+            (
+                (lane.queue(), self.packed.read(lane).view()),
+                (x.read(lane).view(), bias.read(lane).view()),
+                out.write(lane).view(),
+            ),
+            move |((queue, weight), (x, bias), out)| {
+                products.launch_biased(queue, (&shape, weight), (x, rows), bias, out);
+            },
+        );
+        out
+    }
+
     /// The product with rows of bf16, `[rows, n]`.
     pub(crate) fn times(&self, card: &Card, products: &Products, x: &[u16]) -> Vec<f32> {
-        let (shape, lane, rows) = (self.shape, &card.lanes.forward, x.len() / self.shape.k);
-        let pieces = self.pieces(card, products, x);
+        let rows = x.len() / self.shape.k;
+        self.sums(card, products, &self.pieces(card, products, x), rows)
+    }
+
+    /// What the pieces of `rows` rows add up to, `[rows, n]`.
+    fn sums(
+        &self,
+        card: &Card,
+        products: &Products,
+        pieces: &Buffer<f32>,
+        rows: usize,
+    ) -> Vec<f32> {
+        let (shape, lane) = (self.shape, &card.lanes.forward);
         let mut out = card.put(&vec![f32::NAN; rows * shape.n]);
         let products = products.clone();
         lane.launch(
@@ -82,23 +112,39 @@ fn reference(weight: &Weight, x: &[u16], columns: &[usize]) -> (Vec<f64>, Vec<f6
     (sums, sizes)
 }
 
-fn check(card: &Card, random: &mut Random, (n, k): (usize, usize), workers: u32, rows: &[usize]) {
+/// Holds a product of `most` rows to f64, and products of fewer of these rows to its bits.
+fn check(
+    card: &Card,
+    random: &mut Random,
+    ((n, k), workers): ((usize, usize), u32),
+    (most, fewer): (usize, &[usize]),
+) {
     let products = Products::load(&card.cuda).expect("the products load");
     let weight = Weight::random(card, random, n, k, workers);
-    let x = narrowed(&random.floats(MOST_ROWS * k, 1.0));
+    let x = narrowed(&random.floats(most * k, 1.0));
     let whole = weight.times(card, &products, &x);
     let columns: Vec<usize> =
         if n <= 200 { (0..n).collect() } else { (0..200).map(|_| random.below(n)).collect() };
-    let (want, sizes) = reference(&weight, &x, &columns);
-    let got: Vec<f32> = (0..MOST_ROWS)
-        .flat_map(|r| columns.iter().map(move |c| (r, c)))
-        .map(|(r, c)| whole[r * n + c])
+    let rows: Vec<usize> = if most <= 64 {
+        (0..most).collect()
+    } else {
+        (0..64).map(|_| random.below(most)).collect()
+    };
+    let some: Vec<u16> = rows.iter().flat_map(|&r| &x[r * k..][..k]).copied().collect();
+    let (want, sizes) = reference(&weight, &some, &columns);
+    let got: Vec<f32> = rows
+        .iter()
+        .flat_map(|r| columns.iter().map(|c| whole[r * n + c]).collect::<Vec<_>>())
         .collect();
     // Each of k additions loses at most one in 2²³ of what is added up: tensor cores cut off.
     close(&format!("{n} × {k}"), &got, &want, |i| sizes[i] * k as f64 / f64::from(1 << 23));
-    for &rows in rows {
-        let some = weight.times(card, &products, &x[..rows * k]);
-        assert!(some == whole[..rows * n], "{n} × {k}: {rows} rows are not those of {MOST_ROWS}");
+    for &rows in fewer {
+        // The last ones: they stand elsewhere in their tiles.
+        let some = weight.times(card, &products, &x[(most - rows) * k..]);
+        assert!(
+            some == whole[(most - rows) * n..],
+            "{n} × {k}, {workers} workers: {rows} rows are not those of {most}"
+        );
     }
 }
 
@@ -106,10 +152,24 @@ fn check(card: &Card, random: &mut Random, (n, k): (usize, usize), workers: u32,
 fn products_match_and_a_row_does_not_depend_on_rows() {
     let (card, mut random) = (card(), Random::fresh());
     let all = card.cuda.multiprocessors();
-    for (n, k) in [(1, 32), (128, 128), (130, 96), (576, 576), (960, 576), (3072, 576), (576, 1536)]
+    let fewer = [1, 2, 7, 8, 9, 16, 17, 31, 32, 33, 63];
+    for shape in [(1, 32), (128, 128), (130, 96), (576, 576), (960, 576), (3072, 576), (576, 1536)]
     {
         for workers in [1, 3, all] {
-            check(&card, &mut random, (n, k), workers, &[1, 2, 7, 8, 9, 16, 17, 31, 32, 33, 63]);
+            check(&card, &mut random, (shape, workers), (64, &fewer));
+        }
+    }
+}
+
+#[test]
+fn products_of_many_rows_have_the_bits_of_few() {
+    let (card, mut random) = (card(), Random::fresh());
+    let all = card.cuda.multiprocessors();
+    for shape in [(1, 32), (130, 96), (576, 576), (200, 1536)] {
+        for workers in [1, 3, all] {
+            let fewer = [1, 63, 64, 65, 127, 128, 129, 200, 256, 257, 300, 512];
+            let most = 1100 + random.below(40);
+            check(&card, &mut random, (shape, workers), (most, &fewer));
         }
     }
 }
@@ -119,7 +179,39 @@ fn products_of_a_large_model_match() {
     let (card, mut random) = (card(), Random::fresh());
     let all = card.cuda.multiprocessors();
     for shape in [(4096, 4096), (6144, 4096), (4096, 12_288)] {
-        check(&card, &mut random, shape, all, &[1, 8, 16, 32]);
+        check(&card, &mut random, (shape, all), (64, &[1, 8, 16, 32]));
+        check(&card, &mut random, (shape, all), (512, &[1, 64, 65, 128, 200, 256, 300]));
+    }
+}
+
+/// A bias is added to the first piece of its block, before the others.
+#[test]
+fn a_bias_comes_first() {
+    let (card, mut random) = (card(), Random::fresh());
+    let products = Products::load(&card.cuda).expect("the products load");
+    for (n, k) in [(130, 96), (576, 1536)] {
+        for workers in [1, 3, card.cuda.multiprocessors()] {
+            let weight = Weight::random(&card, &mut random, n, k, workers);
+            let (x, bias) = (narrowed(&random.floats(300 * k, 1.0)), random.floats(n, 9.0));
+            // Few rows leave pieces, to which it is added here.
+            let few = 64;
+            let mut pieces = card.get(&weight.pieces(&card, &products, &x[..few * k]));
+            let (steps, workers) = (k / 32, weight.shape.workers() as usize);
+            let items = n.div_ceil(128) * steps;
+            for column in 0..n {
+                let block = column / 128;
+                let first = ((block * steps + 1) * workers - 1) / items;
+                for row in 0..few {
+                    pieces[((first + block) * few + row) * 128 + column % 128] += bias[column];
+                }
+            }
+            let want = weight.sums(&card, &products, &card.put(&pieces), few);
+            for rows in [65, 200, 300] {
+                let got = weight.biased(&card, &products, &x[..rows * k], &bias);
+                let got = weight.sums(&card, &products, &got, rows);
+                assert!(got[..few * n] == want, "{n} × {k}, {workers} workers, {rows} rows");
+            }
+        }
     }
 }
 
@@ -130,13 +222,26 @@ fn a_row_of_nan_stays_alone() {
     let products = Products::load(&card.cuda).expect("the products load");
     let (n, k) = (200, 160);
     let weight = Weight::random(&card, &mut random, n, k, card.cuda.multiprocessors());
-    let mut x = narrowed(&random.floats(16 * k, 1.0));
-    let clean = weight.times(&card, &products, &x);
-    x[5 * k..6 * k].fill(0x7fff);
-    let got = weight.times(&card, &products, &x);
-    for row in 0..16 {
-        let (got, clean) = (&got[row * n..][..n], &clean[row * n..][..n]);
-        assert!(if row == 5 { got.iter().all(|x| x.is_nan()) } else { got == clean }, "row {row}");
+    for rows in [16, 140, 270] {
+        let mut x = narrowed(&random.floats(rows * k, 1.0));
+        let clean = weight.times(&card, &products, &x);
+        x[5 * k..6 * k].fill(0x7fff);
+        let got = weight.times(&card, &products, &x);
+        for row in 0..rows {
+            let (got, clean) = (&got[row * n..][..n], &clean[row * n..][..n]);
+            let nan = got.iter().all(|x| x.is_nan());
+            assert!(if row == 5 { nan } else { got == clean }, "row {row} of {rows}");
+        }
+    }
+}
+
+/// A buffer for many rows is one for fewer.
+#[test]
+fn room_grows_with_rows() {
+    for (n, k) in [(1, 32), (4096, 4096), (4096, 12_288), (24_576, 4096)] {
+        let shape = Shape::new(n, k, 132);
+        let room: Vec<usize> = (1..700).map(|rows| shape.pieces(rows)).collect();
+        assert!(room.is_sorted(), "{n} × {k}");
     }
 }
 
