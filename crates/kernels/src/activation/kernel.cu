@@ -11,7 +11,8 @@ extern "C" __global__ void swiglu(const float *pieces, u64 pieces_len, u16 *out,
     const u32 quads = width / 4, all = rows * quads;
     for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < all; i += gridDim.x * blockDim.x) {
         const u32 row = i / quads, column = i % quads * 4;
-        const float4 gate = sums.four(row, column), up = sums.four(row, column + width);
+        const Asked gates = sums.ask(row, column), ups = sums.ask(row, column + width);
+        const float4 gate = sums.sum(gates), up = sums.sum(ups);
         const float a = gate.x / (1.0f + expf(-gate.x)) * up.x;
         const float b = gate.y / (1.0f + expf(-gate.y)) * up.y;
         const float c = gate.z / (1.0f + expf(-gate.z)) * up.z;

@@ -9,7 +9,8 @@ use device::cuda::{
 /// The code of the card.
 pub const SOURCE: Source = source!("norm");
 
-const THREADS: u32 = 512;
+/// Most threads of a row, four elements each.
+const THREADS: usize = 1024;
 /// Widest row.
 pub const MOST_WIDTH: usize = 8192;
 
@@ -29,10 +30,11 @@ fn or_none<'j>(
     rows: usize,
     width: usize,
 ) -> (Option<CudaSlice<'j, f32>>, u32, u32) {
-    let Some(Pieces { at, shape, rows: its }) = delta else { return (None, 0, 1) };
+    let Some(pieces) = delta else { return (None, 0, 1) };
+    let Pieces { at, shape, rows: its } = pieces;
     assert!(its as usize == rows && shape.n == width, "{rows} rows of {width} to add");
-    assert!(at.len() >= shape.pieces(rows), "the pieces of {rows} rows");
-    (Some(at), shape.steps(), shape.workers())
+    pieces.check();
+    (Some(at), shape.steps(), pieces.workers())
 }
 
 impl Norms {
@@ -70,7 +72,8 @@ impl Norms {
         );
         let rows = x.len() / width;
         let (at, steps, workers) = or_none(delta, rows, width);
-        let grid = Grid { blocks: count(rows), threads: THREADS };
+        let threads = count((width / 4).next_multiple_of(32).min(THREADS));
+        let grid = Grid { blocks: count(rows), threads };
         let at = at.unwrap_or(weight.range(0..0));
         queue.launch(&self.add_norm, grid, (x, at, weight, out, steps, workers, count(rows), eps));
     }

@@ -1,9 +1,12 @@
 // The residual sum and the norm behind it, and the copy of the residual stream that a drafter reads.
-// A block of threads is a row. Squares are summed by thread, then by lane, then by warp, so the order
-// follows from the width alone.
+// A block of threads is a row; how many threads it has follows from the width. Squares are summed by
+// thread, then by lane, then by warp, so the order follows from the width alone.
 
-const u32 THREADS = 512;
-const u32 MOST = 4; // quads of elements of a thread
+const u32 THREADS = 1024; // at most
+const u32 MOST = 2;       // quads of elements of a thread, where there are more than threads
+
+// Whole warps, each thread with one quad of a row that has no more than threads.
+static __device__ u32 threads_of(u32 quads) { return quads < THREADS ? (quads + 31) / 32 * 32 : THREADS; }
 
 // The sum over the block, the same in every thread.
 static __device__ float total(float x)
@@ -18,26 +21,33 @@ static __device__ float total(float x)
     x = 0.0f;
 #pragma unroll
     for (u32 i = 0; i < THREADS / 32; i++)
-        x += sums[i];
+        if (i < blockDim.x / 32)
+            x += sums[i];
     return x;
 }
 
 // x += the pieces of a product (none when `steps` is 0); out = x / sqrt(mean(x²) + eps) · weight.
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     add_norm(float *x, u64 x_len, const float *pieces, u64 pieces_len, const float *weight,
              u64 weight_len, u16 *out, u64 out_len, u32 steps, u32 workers, u32 rows, float eps)
 {
     let_next_start();
     const u32 width = (u32)weight_len, row = blockIdx.x, quads = width / 4;
-    expect(blockDim.x == THREADS && row < rows && width % 4 == 0 && quads <= MOST * THREADS);
+    expect(blockDim.x == threads_of(quads) && row < rows && width % 4 == 0 && quads <= MOST * THREADS);
     expect(x_len >= (u64)rows * width && out_len >= (u64)rows * width);
+    // No kernel writes weights.
+    float4 weights[MOST] = {};
+#pragma unroll
+    for (u32 i = 0; i < MOST; i++)
+        if (i * blockDim.x + threadIdx.x < quads)
+            weights[i] = ((const float4 *)weight)[i * blockDim.x + threadIdx.x];
     wait_for_earlier();
     float4 *mine = (float4 *)(x + (u64)row * width);
     float4 held[MOST];
     float squares = 0.0f;
 #pragma unroll
     for (u32 i = 0; i < MOST; i++) {
-        const u32 quad = i * THREADS + threadIdx.x;
+        const u32 quad = i * blockDim.x + threadIdx.x;
         if (quad >= quads)
             continue;
         float4 v = mine[quad];
@@ -53,10 +63,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     const float inverse = 1.0f / sqrtf(total(squares) / width + eps);
 #pragma unroll
     for (u32 i = 0; i < MOST; i++) {
-        const u32 quad = i * THREADS + threadIdx.x;
+        const u32 quad = i * blockDim.x + threadIdx.x;
         if (quad >= quads)
             continue;
-        const float4 v = held[i], w = ((const float4 *)weight)[quad];
+        const float4 v = held[i], w = weights[i];
         const u32 low = narrowed(v.x * inverse * w.x, v.y * inverse * w.y);
         const u32 high = narrowed(v.z * inverse * w.z, v.w * inverse * w.w);
         ((uint2 *)(out + (u64)row * width))[quad] = make_uint2(low, high);
