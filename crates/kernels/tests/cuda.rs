@@ -13,6 +13,8 @@ mod gemm;
 mod random;
 #[path = "cuda/rope.rs"]
 mod rope;
+#[path = "cuda/rules.rs"]
+mod rules;
 #[path = "cuda/small.rs"]
 mod small;
 

@@ -1,5 +1,9 @@
 //! The choice of a token on a CUDA card, from the pieces of the head's product: greedy, or with the
-//! noise of the contract. Filters and shapes are not here: rows that have them are chosen on the host.
+//! noise of the contract; and with the filters and shapes of the contract, which need the logits whole.
+//!
+//! The filters' weights are whole numbers of 2⁻⁴⁰ of the likeliest token's, so they add up to the same in
+//! any order. A token where the sum of weights comes within rounding of `top_p` may fall on the other side
+//! than on the CPU.
 
 use crate::cuda::{In, Pieces, count, source, threads_for};
 use device::cuda::{
@@ -10,6 +14,8 @@ use device::cuda::{
 pub const SOURCE: Source = source!("choose");
 
 const THREADS: u32 = 256;
+/// Threads that look for what the filters leave of a row.
+const CUTTERS: u32 = 1024;
 /// Tokens that a block of threads looks at.
 const CHUNK: usize = 8192;
 
@@ -32,7 +38,44 @@ type Draw = (
     u32,
     u32,
 );
-type Chosen = (In<f32>, In<u32>, In<f32>, In<f64>, In<u32>, Writes<u32>, u32, u32);
+type Chosen =
+    (In<f32>, In<u32>, In<f32>, In<f64>, In<u32>, In<u32>, In<u32>, Writes<u32>, u32, u32, u32);
+type ShapeRows = (
+    In<f32>,
+    In<u32>,
+    In<u32>,
+    In<u32>,
+    In<u32>,
+    In<f32>,
+    In<u32>,
+    Writes<f32>,
+    u32,
+    u32,
+    u32,
+    u32,
+    u32,
+    u32,
+    u32,
+    u32,
+);
+type LargestShaped = (In<f32>, Writes<f32>, Writes<u32>, u32, u32, u32, u32);
+type CutRows = (In<f32>, In<u32>, In<f32>, In<u32>, In<f32>, Writes<f32>, u32, u32, u32, u32);
+type DrawShaped = (
+    In<f32>,
+    In<f32>,
+    In<f32>,
+    In<u32>,
+    In<f32>,
+    In<u64>,
+    In<u32>,
+    Writes<f64>,
+    Writes<u32>,
+    u32,
+    u32,
+    u32,
+    u32,
+    u32,
+);
 
 /// How the rows of a launch draw, an entry for each row of the product.
 #[derive(Clone, Copy)]
@@ -59,12 +102,148 @@ pub struct Room<'j> {
     pub drawn: CudaSliceMut<'j, u32>,
 }
 
+/// What is done to one row's logits, and the filters of its draw, as [`super::Shape`] and
+/// [`super::Draw`] say. The default changes nothing. Lists are places in those of [`Rules`]: the first
+/// entry and how many there are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rule {
+    /// Keep the `top_k` largest; 0 keeps all.
+    pub top_k: u32,
+    /// Keep the smallest set of most likely tokens whose probability reaches `top_p`; 1 keeps all.
+    pub top_p: f32,
+    /// Keep tokens at least `min_p` times as likely as the likeliest; 0 keeps all.
+    pub min_p: f32,
+    /// As [`super::Penalties::repetition`].
+    pub repetition: f32,
+    /// As [`super::Penalties::frequency`].
+    pub frequency: f32,
+    /// As [`super::Penalties::presence`].
+    pub presence: f32,
+    /// Which table counts what came before; without one nothing is penalized.
+    pub table: Option<u32>,
+    /// Tokens that the row takes to have come after those of the table.
+    pub after: (u32, u32),
+    /// Additions to logits.
+    pub additions: (u32, u32),
+    /// Which mask says what may be chosen; without one all may.
+    pub mask: Option<u32>,
+}
+
+impl Default for Rule {
+    fn default() -> Rule {
+        Rule {
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition: 1.0,
+            frequency: 0.0,
+            presence: 0.0,
+            table: None,
+            after: (0, 0),
+            additions: (0, 0),
+            mask: None,
+        }
+    }
+}
+
+impl Rule {
+    /// Words of a rule on the card.
+    pub const WORDS: usize = 12;
+
+    /// The rule as the card reads it.
+    pub fn words(&self) -> [u32; Rule::WORDS] {
+        [
+            self.top_k,
+            self.top_p.to_bits(),
+            self.min_p.to_bits(),
+            self.repetition.to_bits(),
+            self.frequency.to_bits(),
+            self.presence.to_bits(),
+            self.table.unwrap_or(u32::MAX),
+            self.after.0,
+            self.after.1,
+            self.additions.0,
+            self.additions.1,
+            self.mask.unwrap_or(u32::MAX),
+        ]
+    }
+}
+
+/// The rules of a launch and what they name.
+#[derive(Clone, Copy)]
+pub struct Rules<'j> {
+    /// [`Rule::words`] of each row of the product.
+    pub rows: CudaSlice<'j, u32>,
+    /// Counts, `[tables, n]`: 0 for a token that never came, and for one that came, one more than how
+    /// often the output has it.
+    pub tables: CudaSlice<'j, u32>,
+    /// Tokens of the lists [`Rule::after`].
+    pub after: CudaSlice<'j, u32>,
+    /// Tokens of the lists [`Rule::additions`].
+    pub ids: CudaSlice<'j, u32>,
+    /// What is added to each of them.
+    pub additions: CudaSlice<'j, f32>,
+    /// Masks, `[masks, allowed / 32 rounded up]`, bits as [`super::Shape::allowed`].
+    pub masks: CudaSlice<'j, u32>,
+}
+
+/// Room for choices with rules.
+pub struct RuledRoom<'j> {
+    /// As without.
+    pub best: Room<'j>,
+    /// The logits with what rules make of them: [`Choices::shaped`] floats.
+    pub logits: CudaSliceMut<'j, f32>,
+    /// What filters leave: three floats a row.
+    pub cuts: CudaSliceMut<'j, f32>,
+}
+
 /// The choices of a card.
 #[derive(Clone)]
 pub struct Choices {
     largest: Kernel<Largest>,
     draw: Kernel<Draw>,
     chosen: Kernel<Chosen>,
+    shape: Kernel<ShapeRows>,
+    largest_shaped: Kernel<LargestShaped>,
+    cut: Kernel<CutRows>,
+    draw_shaped: Kernel<DrawShaped>,
+}
+
+/// Numbers that all kernels of a launch take.
+struct Sizes {
+    chunks: usize,
+    /// Rows that are chosen for.
+    rows: usize,
+    grid: Grid,
+}
+
+impl Sizes {
+    /// Checks what every launch has to hold.
+    fn new(
+        (logits, allowed): (Pieces<'_>, usize),
+        (first, out): (usize, usize),
+        draws: Draws<'_>,
+        room: &Room<'_>,
+    ) -> Sizes {
+        let all = logits.rows as usize;
+        assert!((1..=logits.shape.n).contains(&allowed), "{allowed} of {} tokens", logits.shape.n);
+        assert_eq!(out + first, all, "a place for each choice");
+        logits.check();
+        let Draws { temperatures, seeds, positions, .. } = draws;
+        assert!(
+            temperatures.len() >= all && seeds.len() >= all && positions.len() >= all,
+            "a draw for each of {all} rows"
+        );
+        let chunks = Choices::chunks(allowed);
+        let wanted = chunks * out;
+        assert!(
+            [room.largest.len(), room.ids.len(), room.scores.len(), room.drawn.len()]
+                .iter()
+                .all(|len| *len >= wanted),
+            "room for {chunks} chunks of each row"
+        );
+        Sizes { chunks, rows: out, grid: Grid { blocks: count(wanted), threads: THREADS } }
+    }
 }
 
 impl Choices {
@@ -81,6 +260,10 @@ impl Choices {
                 largest: module.early_kernel("largest", 0)?,
                 draw: module.early_kernel("draw", 0)?,
                 chosen: module.early_kernel("chosen", 0)?,
+                shape: module.early_kernel("shape", 0)?,
+                largest_shaped: module.early_kernel("largest_shaped", 0)?,
+                cut: module.early_kernel("cut", 0)?,
+                draw_shaped: module.early_kernel("draw_shaped", 0)?,
             })
         }
     }
@@ -105,29 +288,14 @@ impl Choices {
         out: CudaSliceMut<'_, u32>,
     ) {
         let Pieces { at, shape, rows } = logits;
-        assert!((1..=shape.n).contains(&allowed), "{allowed} allowed tokens of {}", shape.n);
-        assert_eq!(out.len() + first, rows as usize, "a place for each choice");
-        assert!(at.len() >= shape.pieces(rows as usize), "the pieces of {rows} rows");
+        let sizes = Sizes::new((logits, allowed), (first, out.len()), draws, &room);
         let Draws { temperatures, seeds, positions, shift } = draws;
-        let all = rows as usize;
-        assert!(
-            temperatures.len() >= all && seeds.len() >= all && positions.len() >= all,
-            "a draw for each of {rows} rows"
-        );
-        let chunks = Choices::chunks(allowed);
-        let wanted = chunks * out.len();
-        assert!(
-            [room.largest.len(), room.ids.len(), room.scores.len(), room.drawn.len()]
-                .iter()
-                .all(|len| *len >= wanted),
-            "room for {chunks} chunks of each row"
-        );
-        let grid = Grid { blocks: count(wanted), threads: THREADS };
-        let (steps, workers, columns) = (shape.steps(), shape.workers(), count(shape.n));
-        let (allowed, first, chunks) = (count(allowed), count(first), count(chunks));
+        let (steps, workers, columns) = (shape.steps(), logits.workers(), count(shape.n));
+        let chunks = count(sizes.chunks);
+        let (few, begin) = (count(allowed), count(first));
         let cut = (room.largest.all(), room.ids.all());
-        let given = (at, cut.0, cut.1, steps, workers, rows, columns, allowed, first, chunks);
-        queue.launch(&self.largest, grid, given);
+        let given = (at, cut.0, cut.1, steps, workers, rows, columns, few, begin, chunks);
+        queue.launch(&self.largest, sizes.grid, given);
         let given = (
             at,
             room.largest.read(),
@@ -141,16 +309,139 @@ impl Choices {
             workers,
             rows,
             columns,
-            allowed,
-            first,
+            few,
+            begin,
             chunks,
             shift,
         );
-        queue.launch(&self.draw, grid, given);
-        let rows = threads_for(out.len(), 32);
-        let (scores, drawn) = (room.scores.read(), room.drawn.read());
+        queue.launch(&self.draw, sizes.grid, given);
+        let none = room.ids.read().range(0..0);
+        self.choose(queue, (&sizes, first, allowed), temperatures, &room, (none, none), out);
+    }
+
+    /// Floats of the logits of `rows` rows that rules have changed.
+    pub fn shaped(allowed: usize, rows: usize) -> usize {
+        rows * allowed.next_multiple_of(4)
+    }
+
+    /// As [`Choices::launch`], with rules for each row. A rule that names what is not in `rules` ends the
+    /// device.
+    ///
+    /// # Panics
+    /// As [`Choices::launch`], and when the rules or the room are too short.
+    pub fn launch_ruled(
+        &self,
+        queue: &Queue,
+        (logits, allowed): (Pieces<'_>, usize),
+        first: usize,
+        (draws, rules): (Draws<'_>, Rules<'_>),
+        room: RuledRoom<'_>,
+        out: CudaSliceMut<'_, u32>,
+    ) {
+        let rows = logits.rows;
+        let RuledRoom { best: mut room, logits: mut shaped, mut cuts } = room;
+        let sizes = Sizes::new((logits, allowed), (first, out.len()), draws, &room);
+        assert!(rules.rows.len() >= rows as usize * Rule::WORDS, "a rule for each of {rows} rows");
+        let wanted = Choices::shaped(allowed, sizes.rows);
+        assert!(shaped.len() >= wanted, "room for the logits of {} rows", sizes.rows);
+        assert!(cuts.len() >= 3 * sizes.rows, "room for the cuts of {} rows", sizes.rows);
+        let Draws { temperatures, seeds, positions, shift } = draws;
+        let (few, begin, chunks) = (count(allowed), count(first), count(sizes.chunks));
+        let stride = count(allowed.next_multiple_of(4));
+        self.shape(queue, (logits, allowed), (first, &sizes), rules, shaped.all());
+        let logits = shaped.read();
+        let given = (logits, room.largest.all(), room.ids.all(), stride, few, begin, chunks);
+        queue.launch(&self.largest_shaped, sizes.grid, given);
         let (largest, ids) = (room.largest.read(), room.ids.read());
-        let given = (largest, ids, temperatures, scores, drawn, out, first, chunks);
-        queue.launch(&self.chosen, rows, given);
+        let given = (
+            logits,
+            rules.rows,
+            largest,
+            ids,
+            temperatures,
+            cuts.all(),
+            stride,
+            few,
+            begin,
+            chunks,
+        );
+        let each = Grid { blocks: count(sizes.rows), threads: CUTTERS };
+        queue.launch(&self.cut, each, given);
+        let given = (
+            logits,
+            cuts.read(),
+            largest,
+            ids,
+            temperatures,
+            seeds,
+            positions,
+            room.scores.all(),
+            room.drawn.all(),
+            stride,
+            few,
+            begin,
+            chunks,
+            shift,
+        );
+        queue.launch(&self.draw_shaped, sizes.grid, given);
+        let its = (rules.rows, rules.masks);
+        self.choose(queue, (&sizes, first, allowed), temperatures, &room, its, out);
+    }
+
+    /// Writes the logits with what penalties, additions and masks make of them.
+    fn shape(
+        &self,
+        queue: &Queue,
+        (logits, allowed): (Pieces<'_>, usize),
+        (first, sizes): (usize, &Sizes),
+        rules: Rules<'_>,
+        shaped: CudaSliceMut<'_, f32>,
+    ) {
+        let Pieces { at, shape, rows } = logits;
+        let given = (
+            at,
+            rules.rows,
+            rules.tables,
+            rules.after,
+            rules.ids,
+            rules.additions,
+            rules.masks,
+            shaped,
+            shape.steps(),
+            logits.workers(),
+            rows,
+            count(shape.n),
+            count(allowed),
+            count(first),
+            count(sizes.chunks),
+            count(allowed.next_multiple_of(4)),
+        );
+        queue.launch(&self.shape, sizes.grid, given);
+    }
+
+    /// The best chunk of each row.
+    fn choose(
+        &self,
+        queue: &Queue,
+        (sizes, first, allowed): (&Sizes, usize, usize),
+        temperatures: CudaSlice<'_, f32>,
+        room: &Room<'_>,
+        (rules, masks): (CudaSlice<'_, u32>, CudaSlice<'_, u32>),
+        out: CudaSliceMut<'_, u32>,
+    ) {
+        let given = (
+            room.largest.read(),
+            room.ids.read(),
+            temperatures,
+            room.scores.read(),
+            room.drawn.read(),
+            rules,
+            masks,
+            out,
+            count(first),
+            count(sizes.chunks),
+            count(allowed),
+        );
+        queue.launch(&self.chosen, threads_for(sizes.rows, 32), given);
     }
 }
