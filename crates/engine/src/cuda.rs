@@ -6,7 +6,7 @@
 //! host's, which reads them back and chooses by the CPU's own code. Which of these ways a row takes follows
 //! from its request and its position alone, so drafting does not change it.
 
-use crate::draft::{DraftRow, Drafter, Features, NoDrafter, PROPOSED, in_reach, shape};
+use crate::draft::{Draft, DraftRow, Drafter, Features, NoDrafter, PROPOSED, in_reach, shape};
 use crate::memory::Geometry;
 use crate::pair::{Faces, Models, Pair, PairOptions, TargetFiles};
 use crate::target::Target;
@@ -25,6 +25,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use model::cuda::{Card, CudaError};
 
+/// How sure the drafter is of a draft. The card does not say: all drafts are alike, and what became of
+/// earlier ones tells how likely they are.
+const UNTOLD: f32 = 1.0;
 /// Bytes of the card that are left to the driver and to others.
 const RESERVE: usize = 256 << 20;
 
@@ -371,7 +374,7 @@ impl Drafter for CardDrafter {
     }
 
     /// Every row of a block chooses, at its own position: what is not asked for costs next to nothing.
-    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]) {
+    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
         let (block, context) = (self.config.block, self.config.body.context);
         let mut tokens = vec![self.config.mask_id; block];
         self.pass.clear();
@@ -406,7 +409,7 @@ impl Drafter for CardDrafter {
         chooser.choose(&wanted, &asked, &shapes, &mut chosen, on_card);
         let mut chosen = chosen.into_iter();
         for (row, out) in rows.iter().zip(out).filter(|(row, _)| in_reach(row, block, context)) {
-            out.extend(chosen.by_ref().take(row.width - 1));
+            chosen.by_ref().take(row.width - 1).for_each(|token| out.push(token, UNTOLD));
         }
     }
 

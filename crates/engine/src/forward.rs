@@ -2,7 +2,7 @@
 //! host in between.
 
 use crate::counters::StepTimes;
-use crate::draft::{DraftRow, Drafter};
+use crate::draft::{Calibration, Draft, DraftRow, Drafter, Judge};
 use crate::guide::{self, Followed, Guide, Mask};
 use crate::holders::Holders;
 use crate::output::PromptToken;
@@ -12,7 +12,7 @@ use device::Clock;
 use kernels::accept::accept;
 use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::{Pass, slot};
-use schedule::{Absorb, PlannedRow, RowEnd, RowOutcome, Scores, Then, Work};
+use schedule::{Absorb, Chances, PlannedRow, RowEnd, RowOutcome, Scores, Then, Work};
 
 /// What the forward lane owns alone.
 pub(crate) struct Forward {
@@ -23,6 +23,7 @@ pub(crate) struct Forward {
     vocab: usize,
     shapers: Holders<Shaper>,
     guides: Holders<Guide>,
+    calibration: Calibration,
     pass: Pass,
     /// An [`Entry`] a planned row of the last step.
     results: Vec<u32>,
@@ -51,13 +52,16 @@ pub(crate) struct Aside {
     pub(crate) times: StepTimes,
 }
 
-/// A planned row's results as words: count, accepted, drafted, end, then the tokens.
+/// A planned row's results as words: count, accepted, drafted, end, chances, then the tokens.
 pub(crate) struct Entry;
 
 impl Entry {
+    /// Where the tokens begin.
+    const TOKENS: usize = 4 + Chances::WORDS;
+
     /// Elements of an entry for blocks of up to `width` tokens.
     pub(crate) const fn stride(width: usize) -> usize {
-        4 + width
+        Entry::TOKENS + width
     }
 
     fn write(words: &mut [u32], outcome: &RowOutcome) {
@@ -71,14 +75,16 @@ impl Entry {
                 RowEnd::Stuck => 2,
             }),
         ]);
-        words[4..4 + tokens.len()].copy_from_slice(tokens);
+        words[4..Entry::TOKENS].copy_from_slice(&outcome.chances.to_words());
+        words[Entry::TOKENS..][..tokens.len()].copy_from_slice(tokens);
     }
 
     pub(crate) fn read(words: &[u32]) -> RowOutcome {
         RowOutcome {
-            tokens: words[4..4 + words[0] as usize].to_vec(),
+            tokens: words[Entry::TOKENS..][..words[0] as usize].to_vec(),
             accepted: words[1] as usize,
             drafted: words[2] as usize,
+            chances: Chances::from_words(std::array::from_fn(|i| words[4 + i])),
             end: match words[3] {
                 0 => None,
                 1 => Some(RowEnd::Complete),
@@ -101,10 +107,18 @@ struct Block<'j> {
     drafts: Vec<u32>,
     /// How many were looked at: those, and one that its mask refused.
     looked_at: usize,
+    judged: Judged,
     /// How many rows, the last ones, choose a token.
     choosing: usize,
     /// What each of them may choose; none when they may choose anything.
     masks: Vec<Mask>,
+}
+
+/// What is known of a row's drafts before they are verified, those that are not worth it included.
+#[derive(Clone, Default)]
+struct Judged {
+    confidences: Vec<f32>,
+    chances: Chances,
 }
 
 impl Forward {
@@ -115,9 +129,18 @@ impl Forward {
         vocab: usize,
         clock: &Clock,
     ) -> Forward {
-        let (shapers, guides) = (Holders::new(), Holders::new());
-        let (pass, results, clock) = (Pass::default(), Vec::new(), clock.clone());
-        Forward { target, drafter, page_size, clock, vocab, shapers, guides, pass, results }
+        Forward {
+            target,
+            drafter,
+            page_size,
+            clock: clock.clone(),
+            vocab,
+            shapers: Holders::new(),
+            guides: Holders::new(),
+            calibration: Calibration::NEW,
+            pass: Pass::default(),
+            results: Vec::new(),
+        }
     }
 
     /// Runs the step `planned`.
@@ -129,13 +152,14 @@ impl Forward {
         self.guides
             .begin(planned, |row| row.constrained.as_deref().map(|told| Guide::new(told, vocab)));
         times.masks = self.clock.now() - start;
-        let mut drafts = self.draft(planned, &memory, &mut times);
+        let (mut drafts, judged) = self.draft(planned, &memory, &mut times);
         let drafted = self.clock.now();
         let followed = guide::follow(&mut self.guides, planned, &mut drafts);
         let masked = self.clock.now();
         times.masks += masked - drafted;
 
-        let blocks = self.build(planned, drafts.into_iter().zip(followed), &memory);
+        let drafts = drafts.into_iter().zip(followed).zip(judged);
+        let blocks = self.build(planned, drafts, &memory);
         if self.pass.rows() > 0 {
             let absorbing = planned.iter().any(|row| row.absorb == Absorb::Keep);
             let taps = if absorbing { self.drafter.taps() } else { &[] };
@@ -152,6 +176,10 @@ impl Forward {
         for (block, outcome) in blocks.iter().zip(&mut outcomes) {
             let guide = self.guides.of_mut(block.row.row);
             outcome.end = guide.and_then(|guide| guide.push(&outcome.tokens));
+        }
+        for (block, outcome) in blocks.iter().zip(&outcomes) {
+            let confidences = &block.judged.confidences[..block.looked_at];
+            self.calibration.learn(confidences, outcome.accepted);
         }
         let pushed = self.clock.now();
         self.results.resize(blocks.len() * memory.stride, 0);
@@ -176,17 +204,19 @@ impl Forward {
         &self.results
     }
 
-    /// Proposals of every planned row (none for chunks).
+    /// Of every planned row (nothing for chunks) the proposals that are worth verifying, and what is
+    /// known of all of them.
     fn draft(
         &mut self,
         planned: &[PlannedRow],
         memory: &StepMemory<'_>,
         times: &mut StepTimes,
-    ) -> Vec<Vec<u32>> {
+    ) -> (Vec<Vec<u32>>, Vec<Judged>) {
         let mut drafts = vec![Vec::new(); planned.len()];
+        let mut judged = vec![Judged::default(); planned.len()];
         let (mut wanting, mut places) = (Vec::new(), Vec::new());
         for (i, (row, pages)) in with_pages(planned, memory.pages).enumerate() {
-            let Work::Block { width } = row.work else { continue };
+            let Work::Block { width, price } = row.work else { continue };
             let len = memory.lengths[row.row.index] as usize;
             let width = width.min(row.limit - 1 - len);
             let guide = self.guides.of(row.row);
@@ -196,37 +226,51 @@ impl Forward {
                 let draw = draw(row, len + 1);
                 let (request, shaper) = (row.id, self.shapers.of(row.row));
                 let allowed = guide.and_then(Guide::next);
-                let own = DraftRow { request, anchor, len, width, pages, draw, shaper, allowed };
-                wanting.push(own);
+                let judge = Judge::new(&self.calibration, price);
+                wanting.push(DraftRow {
+                    request,
+                    anchor,
+                    len,
+                    width,
+                    judge,
+                    pages,
+                    draw,
+                    shaper,
+                    allowed,
+                });
             }
         }
         if wanting.is_empty() {
-            return drafts;
+            return (drafts, judged);
         }
         let start = self.clock.now();
         self.drafter.settle();
         let settled = self.clock.now();
         times.absorb = settled - start;
-        let mut proposals = vec![Vec::new(); wanting.len()];
+        let mut proposals = vec![Draft::default(); wanting.len()];
         self.drafter.propose(&wanting, &mut proposals);
         self.clock.work("draft", wanting.len());
         times.draft = self.clock.now() - settled;
-        for (place, proposal) in places.into_iter().zip(proposals) {
-            drafts[place] = proposal;
+        for ((place, row), draft) in places.into_iter().zip(&wanting).zip(proposals) {
+            let Draft { mut tokens, confidences } = draft;
+            tokens.truncate(row.judge.worth(&confidences));
+            drafts[place] = tokens;
+            judged[place] = Judged { chances: row.judge.judged(&confidences), confidences };
         }
-        drafts
+        (drafts, judged)
     }
 
     /// Lays the rows of the verify pass out.
     fn build<'j>(
         &mut self,
         planned: &'j [PlannedRow],
-        drafts: impl Iterator<Item = (Vec<u32>, Followed)>,
+        drafts: impl Iterator<Item = ((Vec<u32>, Followed), Judged)>,
         memory: &StepMemory<'j>,
     ) -> Vec<Block<'j>> {
         self.pass.clear();
         let mut blocks = Vec::with_capacity(planned.len());
-        for ((row, pages), (drafts, followed)) in with_pages(planned, memory.pages).zip(drafts) {
+        for ((row, pages), drafts) in with_pages(planned, memory.pages).zip(drafts) {
+            let ((drafts, followed), judged) = drafts;
             let ended = self.guides.of(row.row).is_some_and(|guide| guide.end().is_some());
             let first = self.pass.rows();
             let len = memory.lengths[row.row.index] as usize;
@@ -259,6 +303,7 @@ impl Forward {
                 context,
                 drafts,
                 looked_at,
+                judged,
                 choosing,
                 masks,
             });
@@ -326,7 +371,8 @@ impl Forward {
                 tokens.iter().enumerate().map(look).collect()
             });
             at += block.choosing;
-            (RowOutcome { tokens, accepted, drafted: block.looked_at, end: None }, logprobs)
+            let (drafted, chances) = (block.looked_at, block.judged.chances);
+            (RowOutcome { tokens, accepted, drafted, chances, end: None }, logprobs)
         };
         blocks.iter().map(one).unzip()
     }

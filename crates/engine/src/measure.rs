@@ -1,7 +1,7 @@
 //! What steps cost on this device, measured before the first request comes, so that its width is
 //! chosen as well as later ones. A few passes tell enough; landed steps tell the rest.
 
-use crate::draft::{DraftRow, Drafter};
+use crate::draft::{Draft, DraftRow, Drafter, Judge};
 use crate::target::Target;
 use crate::{EngineOptions, Parts};
 use device::Clock;
@@ -109,12 +109,13 @@ impl Probe<'_> {
             anchor: 0,
             len: 1,
             width: WIDTH.min(self.drafter.block()),
+            judge: Judge::LENIENT,
             pages: &self.pages[..1],
             draw: draw(2),
             shaper: None,
             allowed: None,
         };
-        self.drafter.propose(&[row], &mut [Vec::new()]);
+        self.drafter.propose(&[row], &mut [Draft::default()]);
     }
 }
 

@@ -45,14 +45,15 @@ impl<D: HostDevice> Engine<D> {
         let now = self.clock.now();
         self.counters.steps += 1;
         self.counters.rows += plan.rows.len() as u64;
-        self.counters.tokens += plan.tokens() as u64;
+        let tokens = plan.verified(&outcomes);
+        self.counters.tokens += tokens as u64;
         self.counters.times += aside.times;
         let times = aside.times;
         let verify = (times.verify + times.absorb).as_secs_f64();
-        self.scheduler.learn(&plan, verify, times.draft.as_secs_f64());
+        self.scheduler.learn(&plan, &outcomes, verify, times.draft.as_secs_f64());
         let mut note = StepRecord {
             number: self.counters.steps - 1,
-            tokens: plan.tokens(),
+            tokens,
             drafted: outcomes.iter().map(|row| row.drafted).sum(),
             accepted: outcomes.iter().map(|row| row.accepted).sum(),
             planned,

@@ -141,9 +141,7 @@ impl Dflash {
     }
 
     /// One draft pass. Each span of `pass` is a block `[anchor, mask, …]` on top of its absorbed
-    /// context. `out` becomes the logits of `rows` for the ids below `ids` (`[rows.len(), ids]`): the
-    /// row at block position `j ≥ 1` proposes the token of that very position.
-    #[allow(clippy::too_many_arguments)] // a pass, its memory, and the head it borrows
+    /// context. What the rows propose, [`Dflash::head`] tells.
     pub fn draft(
         &self,
         cpu: &Cpu,
@@ -151,9 +149,6 @@ impl Dflash {
         kv: &KvPool,
         target: &Decoder,
         pass: &Pass,
-        rows: &[usize],
-        ids: usize,
-        out: &mut Vec<f32>,
     ) {
         let b = &mut w.buffers;
         b.resize(pass.rows(), &self.shape);
@@ -165,7 +160,21 @@ impl Dflash {
             layer.forward(cpu, &self.shape, b, pass, i, &mut keys);
         }
         enter(cpu, b, self.layers.len(), &self.norm, self.shape.eps);
-        let h = self.shape.hidden;
+    }
+
+    /// `out` becomes the logits of `rows` of the last draft pass for the ids below `ids`
+    /// (`[rows.len(), ids]`): the row at block position `j ≥ 1` proposes the token of that very
+    /// position.
+    pub fn head(
+        &self,
+        cpu: &Cpu,
+        w: &mut DraftWorkspace,
+        target: &Decoder,
+        rows: &[usize],
+        ids: usize,
+        out: &mut Vec<f32>,
+    ) {
+        let (b, h) = (&mut w.buffers, self.shape.hidden);
         w.picked.clear();
         for &row in rows {
             w.picked.extend_from_slice(&b.h[row * h..(row + 1) * h]);

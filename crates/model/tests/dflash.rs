@@ -58,7 +58,8 @@ fn logits(cpu: &Cpu, model: &Dflash, target: &Decoder, draft: &Draft, chunk: usi
     let mut pass = Pass::default();
     pass.push_block(&tokens, context, &pages);
     let (rows, mut out): (Vec<usize>, _) = ((1..block).collect(), Vec::new());
-    model.draft(cpu, &mut w, &kv, target, &pass, &rows, target.config().vocab, &mut out);
+    model.draft(cpu, &mut w, &kv, target, &pass);
+    model.head(cpu, &mut w, target, &rows, target.config().vocab, &mut out);
     out
 }
 

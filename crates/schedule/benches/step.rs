@@ -10,9 +10,9 @@
 use criterion::measurement::{Measurement, WallTime};
 use criterion::{BenchmarkId, Criterion};
 use schedule::{
-    Bounds, CostCurve, Discipline, Limits, PlannedRow, Request, RowOutcome, Sampling, Scheduler,
-    SchedulerOptions, Shaping, Speculation, StepCost, StepPlan, Stops, Text, Then, WidthPolicy,
-    Work,
+    Bounds, Chances, CostCurve, Discipline, Limits, PlannedRow, Request, RowOutcome, Sampling,
+    Scheduler, SchedulerOptions, Shaping, Speculation, StepCost, StepPlan, Stops, Text, Then,
+    WidthPolicy, Work,
 };
 use std::hint::black_box;
 use std::time::Duration;
@@ -78,7 +78,7 @@ impl Device {
                 let chosen = if *then == Then::Choose { vec![7] } else { vec![] };
                 RowOutcome { tokens: chosen, ..RowOutcome::default() }
             }
-            Work::Block { width } => {
+            Work::Block { width, price } => {
                 // The last block ends where the request does.
                 let width = (*width).min(row.limit - 1 - *len);
                 if width == 0 {
@@ -86,17 +86,26 @@ impl Device {
                 }
                 // Some requests are easier to draft for than others.
                 let chance = [0.9, 0.7, 0.4][row.id as usize % 3];
-                let accepted = (1..width).take_while(|_| self.dice.roll() < chance).count();
+                let (drafted, chances) = judged(chance, width, *price);
+                let accepted = (0..drafted).take_while(|_| self.dice.roll() < chance).count();
                 *len += accepted + 1;
-                RowOutcome {
-                    tokens: vec![7; accepted + 1],
-                    accepted,
-                    drafted: width - 1,
-                    end: None,
-                }
+                let tokens = vec![7; accepted + 1];
+                RowOutcome { tokens, accepted, drafted, chances, end: None }
             }
         }
     }
+}
+
+/// Of a block of `width` tokens whose drafts are each accepted with `chance`: how many are worth
+/// `price`, and how likely all of them are.
+fn judged(chance: f64, width: usize, price: f32) -> (usize, Chances) {
+    let (mut chances, mut drafted) = (Chances::default(), 0);
+    for place in 1..width {
+        let likely = chance.powi(place as i32) as f32;
+        chances.add(likely);
+        drafted += usize::from(likely >= price);
+    }
+    (drafted, chances)
 }
 
 /// A scheduler with `running` requests, a step in flight, and its device.
@@ -170,7 +179,8 @@ impl Server<'_> {
         let next = self.scheduler.plan();
         let before = std::mem::replace(&mut self.flying, next);
         if let Some(plan) = before {
-            self.scheduler.learn(&plan, 0.004 + 1e-5 * plan.tokens() as f64, 0.001);
+            let verify = 0.004 + 1e-5 * plan.verified(outcomes) as f64;
+            self.scheduler.learn(&plan, outcomes, verify, 0.001);
             let youngest = self.flying.as_mut();
             self.text.clear();
             let text = &mut self.text;

@@ -11,6 +11,10 @@ const NEW_PACE: f64 = 0.1;
 const NEW_POINT: f64 = 0.02;
 /// Of so many first readings of a point the least counts: interruptions only ever add.
 const FIRST: u32 = 3;
+/// With fewer points than this a curve tells nothing of other counts.
+const KNOWN: usize = 2;
+/// Readings of other points after which one is old.
+const OLD: u32 = 500;
 /// A reading further above what is known than this share of it counts as if it were so far.
 const FAR: f64 = 0.5;
 
@@ -25,6 +29,9 @@ fn follow(known: f64, reading: f64, new: f64) -> f64 {
 pub struct CostCurve {
     /// By count, ascending; at most one a bucket.
     points: Vec<Point>,
+    /// Of buckets without a point, the least of fewer than [`FIRST`] readings. One that was
+    /// interrupted would make its count look dear, and what looks dear is not tried again.
+    unripe: Vec<Point>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,10 +40,13 @@ struct Point {
     count: f64,
     seconds: f64,
     readings: u32,
+    /// Readings of other points since its last.
+    age: u32,
 }
 
 impl Point {
     fn learn(&mut self, count: f64, seconds: f64) {
+        self.age = 0;
         self.readings = self.readings.saturating_add(1);
         self.count += NEW_POINT * (count - self.count);
         self.seconds = match self.readings {
@@ -57,7 +67,13 @@ impl CostCurve {
     /// A curve through measured points `(count, seconds)`.
     pub fn measured(points: impl IntoIterator<Item = (usize, f64)>) -> CostCurve {
         let mut curve = CostCurve::default();
-        points.into_iter().for_each(|(count, seconds)| curve.learn(count, seconds));
+        for (count, seconds) in points {
+            curve.learn(count, seconds);
+            // Who measures knows what was interrupted.
+            for point in std::mem::take(&mut curve.unripe) {
+                curve.insert(point);
+            }
+        }
         curve
     }
 
@@ -68,17 +84,52 @@ impl CostCurve {
             return;
         }
         let (bucket, count) = (bucket(count), count as f64);
-        let at = match self.points.binary_search_by_key(&bucket, |point| point.bucket) {
+        self.grow_old();
+        match self.points.binary_search_by_key(&bucket, |point| point.bucket) {
             Ok(at) => {
                 self.points[at].learn(count, seconds);
-                at
+                self.straighten(at);
             }
-            Err(at) => {
-                self.points.insert(at, Point { bucket, count, seconds, readings: 1 });
-                at
+            Err(_) => {
+                let new = Point { bucket, count, seconds, readings: 1, age: 0 };
+                if let Some(point) = self.ripen(new) {
+                    self.insert(point);
+                }
             }
-        };
+        }
+    }
+
+    /// Forgets the widest point if it looks dear and was not read for long. Perhaps the machine was busy
+    /// then, and what looks dear is not tried again while it is known.
+    fn grow_old(&mut self) {
+        self.points.iter_mut().for_each(|point| point.age = point.age.saturating_add(1));
+        if let [.., a, b, last] = self.points.as_slice()
+            && last.age > OLD
+            && last.seconds > b.seconds + slope(a, b).max(0.0) * (last.count - b.count)
+        {
+            self.points.pop();
+        }
+    }
+
+    fn insert(&mut self, point: Point) {
+        let at = self.points.partition_point(|other| other.bucket < point.bucket);
+        self.points.insert(at, point);
         self.straighten(at);
+    }
+
+    /// Takes in a reading of a bucket that has no point. Its point, as soon as there is one: at once
+    /// while hardly anything is known.
+    fn ripen(&mut self, new: Point) -> Option<Point> {
+        if self.points.len() < KNOWN {
+            return Some(new);
+        }
+        let Some(at) = self.unripe.iter().position(|point| point.bucket == new.bucket) else {
+            self.unripe.push(new);
+            return None;
+        };
+        let point = &mut self.unripe[at];
+        point.learn(new.count, new.seconds);
+        (point.readings == FIRST).then(|| self.unripe.swap_remove(at))
     }
 
     /// Less work never takes longer: a point that says so, because its readings were interrupted
@@ -91,26 +142,25 @@ impl CostCurve {
         }
     }
 
+    /// Whether there is a point for counts like this.
+    fn knows(&self, count: usize) -> bool {
+        self.points.binary_search_by_key(&bucket(count), |point| point.bucket).is_ok()
+    }
+
     /// Seconds that `count` is expected to take; 0 for 0.
     pub fn seconds(&self, count: usize) -> f64 {
-        self.rising(count).next()
+        self.at(count as f64)
     }
 
-    /// Seconds of `from`, of one more, and so on.
-    pub(crate) fn rising(&self, from: usize) -> Rising<'_> {
-        let count = from as f64;
+    /// The same of a count that is itself expected, and need not be whole.
+    pub(crate) fn at(&self, count: f64) -> f64 {
         let at = self.points.partition_point(|point| point.count < count);
-        Rising { curve: self, count, at, line: self.line(at) }
-    }
-
-    /// The line that ends at point `at`; behind the last point, one that does not end.
-    fn line(&self, at: usize) -> Line {
-        let below = at.checked_sub(1).map_or(ORIGIN, |i| self.points[i]);
-        let (slope, end) = match self.points.get(at) {
-            Some(above) => (slope(&below, above), above.count),
-            None => (self.last_slope(), f64::INFINITY),
+        let below = at.checked_sub(1).map_or(&ORIGIN, |i| &self.points[i]);
+        let slope = match self.points.get(at) {
+            Some(above) => slope(below, above),
+            None => self.last_slope(),
         };
-        Line { origin: below.seconds - slope * below.count, slope, end }
+        below.seconds + slope * (count - below.count)
     }
 
     /// Seconds for each further count beyond the last point: as between the last two.
@@ -122,42 +172,10 @@ impl CostCurve {
     }
 }
 
-const ORIGIN: Point = Point { bucket: 0, count: 0.0, seconds: 0.0, readings: 0 };
+const ORIGIN: Point = Point { bucket: 0, count: 0.0, seconds: 0.0, readings: 0, age: 0 };
 
 fn slope(below: &Point, above: &Point) -> f64 {
     (above.seconds - below.seconds) / (above.count - below.count)
-}
-
-/// A piece of a curve: what it would be at 0, seconds for each count, the count where it ends.
-#[derive(Debug)]
-struct Line {
-    origin: f64,
-    slope: f64,
-    end: f64,
-}
-
-/// The seconds of ascending counts: see [`CostCurve::rising`].
-#[derive(Debug)]
-pub(crate) struct Rising<'c> {
-    curve: &'c CostCurve,
-    count: f64,
-    /// The point where `line` ends.
-    at: usize,
-    line: Line,
-}
-
-impl Rising<'_> {
-    /// Seconds of the count, and on to the next.
-    #[inline]
-    pub(crate) fn next(&mut self) -> f64 {
-        while self.count > self.line.end {
-            self.at += 1;
-            self.line = self.curve.line(self.at);
-        }
-        let seconds = self.line.origin + self.line.slope * self.count;
-        self.count += 1.0;
-        seconds
-    }
 }
 
 /// What the two passes of a step cost. The default knows nothing.
@@ -183,7 +201,8 @@ impl StepCost {
         (drafting, draft): (usize, f64),
     ) {
         let expected = self.verify.seconds(tokens);
-        if expected > 0.0 && verify > 0.0 && verify.is_finite() {
+        // Of a count that no point is known of, the expectation may be what is off.
+        if self.verify.knows(tokens) && verify > 0.0 && verify.is_finite() {
             *pace = follow(*pace, verify / expected, NEW_PACE);
         }
         self.verify.learn(tokens, verify / *pace);
@@ -206,9 +225,7 @@ mod tests {
         let curve = CostCurve::measured([(1, 4.0), (64, 4.0), (128, 6.0), (256, 12.0)]);
         let counts = [0, 1, 32, 64, 96, 128, 256, 512];
         let at = counts.map(|count| curve.seconds(count));
-        let mut rising = curve.rising(0);
-        let risen: Vec<f64> = (0..513).map(|_| rising.next()).collect();
-        assert_eq!(counts.map(|count| risen[count]), at);
+        assert_eq!(curve.at(80.5), 4.0 + 2.0 * 16.5 / 64.0);
         let slope = (12.0 - 6.0) / 128.0;
         assert_eq!(at, [0.0, 4.0, 4.0, 4.0, 5.0, 6.0, 12.0, 12.0 + 256.0 * slope]);
     }
@@ -233,6 +250,33 @@ mod tests {
             curve.learn(count, seconds);
         }
         assert!((curve.seconds(8) - 6.0).abs() < 1e-3);
+    }
+
+    /// What was interrupted when it was first tried is tried again.
+    #[test]
+    fn a_wide_pass_that_was_interrupted_once_stays_cheap() {
+        let mut curve = CostCurve::measured([(1, 4.0), (4, 5.0)]);
+        curve.learn(8, 40.0);
+        curve.learn(8, 41.0);
+        let slope = 1.0 / 3.0;
+        assert_eq!(curve.seconds(8), 5.0 + 4.0 * slope);
+        curve.learn(8, 7.0);
+        assert_eq!(curve.seconds(8), 7.0);
+    }
+
+    /// While the machine was busy wide passes were dear. They are tried again.
+    #[test]
+    fn what_looks_dear_is_forgotten_in_time() {
+        let mut curve = CostCurve::measured([(1, 4.0), (4, 5.0)]);
+        (0..FIRST).for_each(|_| curve.learn(8, 20.0));
+        (0..OLD).for_each(|_| curve.learn(4, 5.0));
+        assert_eq!(curve.seconds(8), 20.0);
+        curve.learn(4, 5.0);
+        assert_eq!(curve.seconds(8), 5.0 + 4.0 / 3.0);
+        // What is no dearer than its neighbours say stays.
+        (0..FIRST).for_each(|_| curve.learn(8, 6.0));
+        (0..2 * OLD).for_each(|_| curve.learn(4, 5.0));
+        assert_eq!(curve.seconds(8), 6.0);
     }
 
     /// An interruption moves a point a little, however long it was.
@@ -266,13 +310,13 @@ mod tests {
     fn less_work_never_takes_longer() {
         let mut curve = CostCurve::measured([(1, 4.0), (8, 90.0), (4, 5.0)]);
         assert_eq!([1, 4, 8].map(|count| curve.seconds(count)), [4.0, 5.0, 90.0]);
-        curve.learn(16, 6.0);
+        (0..FIRST).for_each(|_| curve.learn(16, 6.0));
         assert_eq!([1, 4, 8, 16].map(|count| curve.seconds(count)), [4.0, 5.0, 6.0, 6.0]);
         (0..1000).for_each(|_| curve.learn(4, 9.0));
         assert_eq!(curve.seconds(4), 6.0, "the next one is not known to be slower");
-        (0..1000).for_each(|_| curve.learn(16, 20.0));
-        (0..1000).for_each(|_| curve.learn(8, 12.0));
-        (0..1000).for_each(|_| curve.learn(4, 9.0));
+        for _ in 0..1000 {
+            [(16, 20.0), (8, 12.0), (4, 9.0)].map(|(count, seconds)| curve.learn(count, seconds));
+        }
         let near = |a: f64, b: f64| (a - b).abs() < 1e-3;
         assert!(near(curve.seconds(4), 9.0) && near(curve.seconds(16), 20.0));
     }

@@ -105,11 +105,11 @@ fn commit<'p>(
 
 /// Lets the next widths know how a request's drafts did.
 fn observe(widths: &mut Widths, running: &mut Running, row: &PlannedRow, outcome: &RowOutcome) {
-    let Work::Block { width } = row.work else { return };
+    let Work::Block { width, .. } = row.work else { return };
     let own = &mut running.sequence.acceptance;
-    match outcome.drafted {
-        0 if width > 1 && !outcome.tokens.is_empty() => widths.observe_silence(own),
-        0 => {}
-        drafted => widths.observe(own, outcome.accepted, drafted),
+    if !outcome.chances.is_empty() {
+        widths.observe(own, &outcome.chances);
+    } else if width > 1 && !outcome.tokens.is_empty() {
+        widths.observe_silence(own);
     }
 }

@@ -4,12 +4,14 @@
 //! A step moves by value: [`Scheduler::plan`] makes a [`StepPlan`], the engine launches it and
 //! keeps it while it is in flight, and [`Scheduler::land`] consumes it with what came back.
 
+mod chances;
 mod commit;
 mod constraint;
 mod cost;
 mod crew;
 mod discipline;
 mod land;
+mod offer;
 mod plan;
 mod planner;
 mod queue;
@@ -20,6 +22,7 @@ mod shaping;
 mod text;
 mod width;
 
+pub use chances::Chances;
 pub use commit::{Commit, Committed};
 pub use constraint::{Constrained, ConstrainedRequest, Constraint, End, Matcher, RowEnd};
 pub use cost::{CostCurve, StepCost};

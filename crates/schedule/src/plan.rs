@@ -1,5 +1,6 @@
 //! A step on paper: which requests compute which tokens, and where.
 
+use crate::chances::Chances;
 use crate::constraint::{ConstrainedRequest, RowEnd};
 use crate::request::Sampling;
 use crate::shaping::ShapedRequest;
@@ -61,11 +62,14 @@ pub enum Work {
         /// What follows.
         then: Then,
     },
-    /// A verify block of at most `width` tokens: the anchor and `width - 1` drafts. The device
-    /// knows where it starts.
+    /// A verify block of at most `width` tokens: the anchor and up to `width - 1` drafts. The device
+    /// knows where it starts, and how likely its drafts are.
     Block {
         /// Tokens, the anchor included.
         width: usize,
+        /// Least chance of a draft, that those before it are accepted included, at which it is
+        /// verified. At 0 all are.
+        price: f32,
     },
 }
 
@@ -153,6 +157,9 @@ pub struct RowOutcome {
     /// Drafts that were verified, and one that the constraint refused; the drafter may propose fewer
     /// than the plan has room for.
     pub drafted: usize,
+    /// How likely all drafts were that were looked at before they were verified, also those that were
+    /// not worth it.
+    pub chances: Chances,
     /// Set when no token can follow these, by the request's constraint.
     pub end: Option<RowEnd>,
 }
@@ -189,11 +196,22 @@ impl StepPlan {
         self.rows.iter().map(|row| row.work.tokens()).sum()
     }
 
+    /// Tokens that the target's pass had, as `outcomes` say, which follow the plan's rows.
+    pub fn verified(&self, outcomes: &[RowOutcome]) -> usize {
+        let rows = self.rows.iter().zip(outcomes);
+        rows.map(|(row, outcome)| match &row.work {
+            Work::Chunk { tokens, .. } => tokens.len(),
+            Work::Block { .. } if outcome.tokens.is_empty() => 0,
+            Work::Block { .. } => 1 + outcome.drafted,
+        })
+        .sum()
+    }
+
     /// Rows that the drafter drafts for, at most.
     pub fn drafting(&self) -> usize {
         self.rows
             .iter()
-            .filter(|row| matches!(row.work, Work::Block { width } if width > 1))
+            .filter(|row| matches!(row.work, Work::Block { width, .. } if width > 1))
             .count()
     }
 }
@@ -203,7 +221,7 @@ impl Work {
     pub fn tokens(&self) -> usize {
         match self {
             Work::Chunk { tokens, .. } => tokens.len(),
-            Work::Block { width } => *width,
+            Work::Block { width, .. } => *width,
         }
     }
 

@@ -10,7 +10,7 @@ use crate::queue::{Admission, Shortage};
 use crate::request::Speculation;
 use crate::scheduler::{Scheduler, SchedulerOptions};
 use crate::sequence::{Course, Place, Running};
-use crate::width::{Want, Wish};
+use crate::width::{Allowance, Want, Wish};
 use cache::Row;
 
 /// While known tokens wait, one token in so many of a step is theirs.
@@ -140,12 +140,12 @@ impl Scheduler {
         let holder = |&(_, row): &Seat| crew.holder(row).expect("it was just listed");
         let wishes: Vec<Wish<'_>> =
             rows.iter().map(holder).map(|running| wish(running, options)).collect();
-        let widths = widths.choose(&wishes, budget, unsent.min(options.step_tokens));
-        for (&(_, row), width) in rows.iter().zip(widths) {
+        let allowed = widths.choose(&wishes, budget, unsent.min(options.step_tokens));
+        for (&(_, row), Allowance { width, price }) in rows.iter().zip(allowed) {
             let Some(width) = self.reserve(row, width) else { continue };
             let running = self.crew.holder_mut(row).expect("its pages were just reserved");
             let (bounds, page_size) = (&self.options.bounds, self.options.page_size);
-            let work = Work::Block { width };
+            let work = Work::Block { width, price };
             step.rows.push(running.plan(work, bounds, page_size, &mut step.table));
         }
     }
@@ -300,14 +300,10 @@ mod tests {
                 assert!(row.pages <= lease.len());
             }
             let outcome = |work: &Work| match work {
-                Work::Block { width } => {
-                    let accepted = width / 3;
-                    RowOutcome {
-                        tokens: vec![9; accepted + 1],
-                        accepted,
-                        drafted: width - 1,
-                        end: None,
-                    }
+                Work::Block { width, .. } => {
+                    let (accepted, drafted) = (width / 3, width - 1);
+                    let tokens = vec![9; accepted + 1];
+                    RowOutcome { tokens, accepted, drafted, ..RowOutcome::default() }
                 }
                 Work::Chunk { then: crate::Then::Choose, .. } => {
                     RowOutcome { tokens: vec![9], ..RowOutcome::default() }

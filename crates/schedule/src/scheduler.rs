@@ -11,7 +11,7 @@
 use crate::crew::Crew;
 use crate::discipline::Discipline;
 use crate::land::Outcome;
-use crate::plan::StepPlan;
+use crate::plan::{RowOutcome, StepPlan};
 use crate::planner::Able;
 use crate::queue::{Admission, Queue, Reject, Shortage};
 use crate::request::{Bounds, Early, Request, RequestError, Speculation};
@@ -211,13 +211,13 @@ impl Scheduler {
     }
 
     /// Takes in how long a landed step took, in seconds: the target's pass with all that comes
-    /// with it, and the drafter's pass. Only an adaptive policy uses them. Of a step that reports on
+    /// with it, and the drafter's pass; `outcomes` follow its rows. Only an adaptive policy uses them. Of a step that reports on
     /// prompt tokens nothing is learned: what that takes is no matter of widths.
-    pub fn learn(&mut self, step: &StepPlan, verify: f64, draft: f64) {
+    pub fn learn(&mut self, step: &StepPlan, outcomes: &[RowOutcome], verify: f64, draft: f64) {
         if step.rows.iter().any(|row| row.scores.is_some()) {
             return;
         }
-        self.widths.learn(step.tokens(), step.drafting(), verify, draft);
+        self.widths.learn(step.verified(outcomes), step.drafting(), verify, draft);
     }
 
     /// Forgets all cached prefixes that no running request uses.

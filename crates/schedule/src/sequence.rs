@@ -1,12 +1,13 @@
 //! A request's tokens and how far they are: waiting ([`Sequence`]) and running ([`Running`]).
 
+use crate::chances::Acceptance;
 use crate::commit::Commit;
 use crate::constraint::ConstrainedRequest;
 use crate::discipline::Discipline;
 use crate::plan::{Absorb, Departed, PlannedRow, Scores, TableWrites, Then, Work};
 use crate::request::{Bounds, Request, Speculation};
 use crate::shaping::{ShapedRequest, Shaping};
-use crate::width::{Acceptance, Prospect};
+use crate::width::Prospect;
 use cache::{Lease, Need, Row};
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -55,7 +56,6 @@ impl Sequence {
         let prompt = tokens.len();
         let length = request.limits.min_tokens..=limit - prompt;
         let commit = Commit::new(request.stops.clone(), length);
-        let acceptance = Acceptance::new(bounds.max_width);
         Sequence {
             id,
             place,
@@ -65,7 +65,7 @@ impl Sequence {
             commit,
             limit,
             cached: None,
-            acceptance,
+            acceptance: Acceptance::default(),
             prospect: Prospect::Open,
             prompt,
         }

@@ -3,7 +3,7 @@
 
 use allocation_counter::{AllocationInfo, measure};
 use schedule::{
-    Bounds, CostCurve, Discipline, Limits, Request, RowOutcome, Sampling, Scheduler,
+    Bounds, Chances, CostCurve, Discipline, Limits, Request, RowOutcome, Sampling, Scheduler,
     SchedulerOptions, Shaping, Speculation, StepCost, StepPlan, Stops, Text, Then, WidthPolicy,
     Work,
 };
@@ -52,9 +52,12 @@ fn request(id: u64) -> Request {
 /// Every row has half of its drafts accepted.
 fn outcomes(plan: &StepPlan) -> Vec<RowOutcome> {
     let outcome = |work: &Work| match work {
-        Work::Block { width } => {
-            let accepted = width / 2;
-            RowOutcome { tokens: vec![7; accepted + 1], accepted, drafted: width - 1, end: None }
+        Work::Block { width, .. } => {
+            let (accepted, drafted) = (width / 2, width - 1);
+            let mut chances = Chances::default();
+            (0..drafted).for_each(|i| chances.add(if i < accepted { 1.0 } else { 0.0 }));
+            let tokens = vec![7; accepted + 1];
+            RowOutcome { tokens, accepted, drafted, chances, end: None }
         }
         Work::Chunk { then: Then::Choose, .. } => {
             RowOutcome { tokens: vec![7], ..RowOutcome::default() }

@@ -4,9 +4,9 @@
 //! and absorbed in batches. Nothing but a draft pass reads the drafter's KV: until one comes, or a
 //! batch is full, they wait.
 
-use super::{DraftRow, Drafter, Features};
+use super::{Draft, DraftRow, Drafter, Features};
 use device::Cpu;
-use kernels::choose::{Draw, Shape, choose};
+use kernels::choose::{Draw, Shape, choose, confidences};
 use kernels::kv_store::KvPool;
 use model::decoder::Decoder;
 use model::dflash::{Dflash, DraftWorkspace};
@@ -21,6 +21,10 @@ const BATCH: usize = 64;
 /// in which they were learned, frequent ones first, so a part of it makes nearly all of a text; and
 /// the head costs what it reads.
 pub(crate) const PROPOSED: usize = 2;
+
+/// Drafts of a row that go through the head together, where not all may be worth verifying: reading the
+/// head takes as long as multiplying it with so many, and what follows an unlikely draft is wasted.
+const WAVE: usize = 8;
 
 /// Committed tokens that wait to be absorbed, in the order they came.
 #[derive(Default)]
@@ -45,6 +49,7 @@ pub struct DflashDrafter {
     pass: Pass,
     logits: Vec<f32>,
     chosen: Vec<u32>,
+    confidences: Vec<f32>,
 }
 
 impl DflashDrafter {
@@ -70,6 +75,7 @@ impl DflashDrafter {
             pass: Pass::default(),
             logits: Vec::new(),
             chosen: Vec::new(),
+            confidences: Vec::new(),
         }
     }
 }
@@ -78,6 +84,43 @@ impl DflashDrafter {
 /// it, which are chosen at the same time.
 pub(crate) fn shape<'a>(row: &DraftRow<'a>, position: u32) -> Shape<'a> {
     row.shaper.map_or_else(Shape::default, |own| own.shape(position as usize, &[]))
+}
+
+/// A row, where its block begins in the draft pass, and its proposals so far.
+type Open<'a, 'r, 'o> = (&'a DraftRow<'r>, usize, &'o mut Draft);
+
+impl DflashDrafter {
+    /// Proposes the next few tokens of each row, of which each wants one at least.
+    fn wave(&mut self, open: &mut [Open<'_, '_, '_>]) {
+        let (mut wanted, mut draws, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
+        let places = |(row, _, out): &Open<'_, '_, '_>| {
+            let made = out.tokens.len() + 1;
+            if row.judge.is_strict() { made..row.width.min(made + WAVE) } else { made..row.width }
+        };
+        for one in &*open {
+            let (row, first, _) = one;
+            for j in places(one) {
+                wanted.push(first + j);
+                let position = row.draw.position + j as u32 - 1;
+                draws.push(Draw { position, ..row.draw });
+                // What may follow a draft is known once it is one.
+                let allowed = row.allowed.filter(|_| j == 1);
+                shapes.push(Shape { allowed, ..shape(row, position) });
+            }
+        }
+        let (cpu, w, ids) = (&self.cpu, &mut self.workspace, self.ids);
+        self.model.head(cpu, w, &self.target, &wanted, ids, &mut self.logits);
+        self.chosen.resize(wanted.len(), 0);
+        choose(cpu, &self.logits, ids, ids, &draws, &shapes, &mut self.chosen);
+        self.confidences.resize(wanted.len(), 0.0);
+        confidences(cpu, &self.logits, ids, &self.chosen, &mut self.confidences);
+        let mut proposals = self.chosen.iter().zip(&self.confidences);
+        for one in open {
+            for (&token, &confidence) in proposals.by_ref().take(places(one).len()) {
+                one.2.push(token, confidence);
+            }
+        }
+    }
 }
 
 /// The drafter was made for `context` positions; a row whose block would reach past them stops
@@ -95,37 +138,32 @@ impl Drafter for DflashDrafter {
         &self.model.config().target_layers
     }
 
-    /// The block is always drafted at its full width, which is what the drafter was trained at;
-    /// the head runs on the positions that will be verified.
-    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]) {
+    /// The block is always drafted at its full width, which is what the drafter was trained at. The
+    /// head runs on positions that may be verified, a few of each row at a time.
+    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
         self.settle();
         let (block, context) = (self.block(), self.model.config().body.context);
         let mut tokens = vec![self.model.config().mask_id; block];
         self.pass.clear();
-        let (mut wanted, mut draws, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
-        for row in rows.iter().filter(|row| in_reach(row, block, context)) {
-            let first = self.pass.rows();
-            tokens[0] = row.anchor;
-            self.pass.push_block(&tokens, row.len, row.pages);
-            for j in 1..row.width {
-                wanted.push(first + j);
-                let position = row.draw.position + j as u32 - 1;
-                draws.push(Draw { position, ..row.draw });
-                // What may follow a draft is known once it is one.
-                let allowed = row.allowed.filter(|_| j == 1);
-                shapes.push(Shape { allowed, ..shape(row, position) });
+        let mut open = Vec::new();
+        for (row, out) in rows.iter().zip(out) {
+            if in_reach(row, block, context) {
+                tokens[0] = row.anchor;
+                open.push((row, self.pass.rows(), out));
+                self.pass.push_block(&tokens, row.len, row.pages);
             }
         }
-        if wanted.is_empty() {
+        if open.is_empty() {
             return;
         }
-        let (cpu, w, target) = (&self.cpu, &mut self.workspace, &self.target);
-        self.model.draft(cpu, w, &self.kv, target, &self.pass, &wanted, self.ids, &mut self.logits);
-        self.chosen.resize(wanted.len(), 0);
-        choose(cpu, &self.logits, self.ids, self.ids, &draws, &shapes, &mut self.chosen);
-        let mut chosen = self.chosen.iter();
-        for (row, out) in rows.iter().zip(out).filter(|(row, _)| in_reach(row, block, context)) {
-            out.extend(chosen.by_ref().take(row.width - 1));
+        let (cpu, w) = (&self.cpu, &mut self.workspace);
+        self.model.draft(cpu, w, &self.kv, &self.target, &self.pass);
+        while !open.is_empty() {
+            self.wave(&mut open);
+            open.retain(|(row, _, out)| {
+                let made = out.tokens.len();
+                made + 1 < row.width && row.judge.worth(&out.confidences) == made
+            });
         }
     }
 

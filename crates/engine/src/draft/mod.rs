@@ -1,6 +1,7 @@
 //! Drafters behind one face. Nothing outside this folder names an algorithm.
 
 mod dflash;
+mod judge;
 mod none;
 mod scripted;
 mod simulated;
@@ -10,6 +11,8 @@ pub use crate::target::Features;
 pub use dflash::DflashDrafter;
 #[cfg(feature = "cuda")]
 pub(crate) use dflash::{PROPOSED, in_reach, shape};
+pub(crate) use judge::Calibration;
+pub use judge::Judge;
 pub use none::NoDrafter;
 pub use scripted::Scripted;
 pub use simulated::{Chances, Simulated};
@@ -25,8 +28,9 @@ pub trait Drafter: Send {
     fn taps(&self) -> &[usize];
 
     /// Appends at most `row.width - 1` proposals for each row to `out`, row by row. Fewer are
-    /// fine: the row then verifies a narrower block.
-    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]);
+    /// fine: the row then verifies a narrower block, as it does where `row.judge` finds that not all
+    /// are worth it.
+    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]);
 
     /// Takes in committed tokens: the `features` of rows of the last pass, which stand at `positions`
     /// and whose KV slots are `slots`. May leave the work to [`Drafter::settle`]; a slot that comes twice ends
@@ -36,6 +40,31 @@ pub trait Drafter: Send {
     /// Does what [`Drafter::absorb`] left. [`Drafter::propose`] sees all that was absorbed in any
     /// case; the engine calls this before it, so that the time of the two is told apart.
     fn settle(&mut self) {}
+}
+
+/// What is proposed for a row.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Draft {
+    /// The tokens behind the anchor.
+    pub tokens: Vec<u32>,
+    /// For each, how likely the drafter thinks that the target chooses it when it chose those before:
+    /// from 0 to 1.
+    pub confidences: Vec<f32>,
+}
+
+impl Draft {
+    /// Appends a proposal.
+    pub fn push(&mut self, token: u32, confidence: f32) {
+        self.tokens.push(token);
+        self.confidences.push(confidence);
+    }
+}
+
+impl Extend<u32> for Draft {
+    /// Appends tokens that the drafter is sure of.
+    fn extend<T: IntoIterator<Item = u32>>(&mut self, tokens: T) {
+        tokens.into_iter().for_each(|token| self.push(token, 1.0));
+    }
 }
 
 /// A row that wants proposals.
@@ -49,6 +78,8 @@ pub struct DraftRow<'a> {
     pub len: usize,
     /// Verify width, the anchor included; at least 2.
     pub width: usize,
+    /// What drafts have to promise to be verified.
+    pub judge: Judge<'a>,
     /// The request's pages.
     pub pages: &'a [u32],
     /// How the target will choose the token of position `len + 1`; the same noise serves the

@@ -1,6 +1,6 @@
 //! No drafter: every verify block is the anchor alone.
 
-use super::{DraftRow, Drafter, Features};
+use super::{Draft, DraftRow, Drafter, Features};
 
 /// Proposes nothing.
 pub struct NoDrafter;
@@ -14,7 +14,7 @@ impl Drafter for NoDrafter {
         &[]
     }
 
-    fn propose(&mut self, _: &[DraftRow<'_>], _: &mut [Vec<u32>]) {}
+    fn propose(&mut self, _: &[DraftRow<'_>], _: &mut [Draft]) {}
 
     fn absorb(&mut self, _: Features<'_>, _: &[u32], _: &[u32]) {}
 }

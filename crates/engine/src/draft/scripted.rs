@@ -1,7 +1,7 @@
 //! A drafter that proposes whatever a function says: perfect, random and wrong drafters for
 //! checks that the output does not depend on the proposals.
 
-use super::{DraftRow, Drafter, Features};
+use super::{Draft, DraftRow, Drafter, Features};
 
 /// Proposes `script(request, position)` for every position it is asked about.
 pub struct Scripted<F> {
@@ -25,7 +25,7 @@ impl<F: FnMut(u64, usize) -> u32 + Send> Drafter for Scripted<F> {
         &[]
     }
 
-    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]) {
+    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
         for (row, out) in rows.iter().zip(out) {
             out.extend((1..row.width).map(|j| (self.script)(row.request, row.len + j)));
         }

@@ -2,7 +2,7 @@
 //! a drawn probability. For measuring how fast a pair would be with a drafter that is not trained
 //! yet; the output is what it always is.
 
-use super::{DraftRow, Drafter, Features};
+use super::{Draft, DraftRow, Drafter, Features};
 use kernels::choose::Draw;
 
 /// How likely drafts are accepted: for each place in the block, the chance that the draft there is
@@ -76,15 +76,15 @@ impl<F: FnMut(u64, usize) -> Option<u32> + Send> Simulated<F> {
         Simulated { inner, block, chances, truth }
     }
 
-    fn drafts(&mut self, row: &DraftRow<'_>, out: &mut Vec<u32>) {
+    fn drafts(&mut self, row: &DraftRow<'_>, out: &mut Draft) {
+        let mut right = true;
         for place in 0..row.width - 1 {
             let Some(token) = (self.truth)(row.request, row.len + place + 1) else { return };
-            if uniform(&row.draw, place) >= self.chances.at(place) {
-                // Any other token; what follows it is never looked at.
-                out.resize(row.width - 1, if token == 0 { 1 } else { 0 });
-                return;
-            }
-            out.push(token);
+            let chance = self.chances.at(place);
+            right &= uniform(&row.draw, place) < chance;
+            // What follows a wrong draft is never looked at.
+            let wrong = if token == 0 { 1 } else { 0 };
+            out.push(if right { token } else { wrong }, chance as f32);
         }
     }
 }
@@ -98,8 +98,8 @@ impl<F: FnMut(u64, usize) -> Option<u32> + Send> Drafter for Simulated<F> {
         self.inner.taps()
     }
 
-    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]) {
-        let mut dropped = vec![Vec::new(); rows.len()];
+    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
+        let mut dropped = vec![Draft::default(); rows.len()];
         self.inner.propose(rows, &mut dropped);
         for (row, out) in rows.iter().zip(out) {
             self.drafts(row, out);
@@ -132,7 +132,7 @@ fn uniform(draw: &Draw, place: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draft::NoDrafter;
+    use crate::draft::{Judge, NoDrafter};
     use std::collections::HashSet;
 
     const WIDTH: usize = 8;
@@ -157,16 +157,17 @@ mod tests {
                 anchor: 0,
                 len,
                 width: WIDTH,
+                judge: Judge::LENIENT,
                 pages: &[],
                 draw,
                 shaper: None,
                 allowed: None,
             };
-            let mut out = vec![Vec::new()];
+            let mut out = vec![Draft::default()];
             drafter.propose(&[row], &mut out);
-            assert_eq!(out[0].len(), WIDTH - 1, "a wrong draft is a draft");
+            assert_eq!(out[0].tokens.len(), WIDTH - 1, "a wrong draft is a draft");
             let wanted = (len + 1..).map(|position| position as u32 % 50);
-            tokens += 1 + out[0].iter().zip(wanted).take_while(|(a, b)| **a == *b).count();
+            tokens += 1 + out[0].tokens.iter().zip(wanted).take_while(|(a, b)| **a == *b).count();
         }
         tokens as f64 / blocks as f64
     }
@@ -209,13 +210,14 @@ mod tests {
             anchor: 0,
             len: 11,
             width: WIDTH,
+            judge: Judge::LENIENT,
             pages: &[],
             draw,
             shaper: None,
             allowed: None,
         };
-        let mut out = vec![Vec::new()];
+        let mut out = vec![Draft::default()];
         drafter.propose(&[row], &mut out);
-        assert_eq!(out, [[3, 3]]);
+        assert_eq!(out[0].tokens, [3, 3]);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::common::{fixed, fixture, ids, pair, plain, prompt, request};
 use device::{Cpu, Threads};
-use engine::draft::{DflashDrafter, DraftRow, Drafter, Scripted};
+use engine::draft::{DflashDrafter, Draft, DraftRow, Drafter, Scripted};
 use engine::{Engine, EngineOptions, Features, Parts, Request, Speculation, Target, Vocabulary};
 use kernels::choose::{Draw, LogProbs, Shape};
 use model::Precision;
@@ -38,10 +38,11 @@ impl Drafter for Witness {
         self.drafter.taps()
     }
 
-    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]) {
+    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
         self.drafter.propose(rows, out);
         let mut proposals = self.proposals.lock().unwrap();
-        let made = rows.iter().zip(&*out).map(|(row, out)| (row.request, row.len, out.clone()));
+        let made =
+            rows.iter().zip(&*out).map(|(row, out)| (row.request, row.len, out.tokens.clone()));
         proposals.extend(made);
     }
 
@@ -173,7 +174,7 @@ impl Drafter for Wanting {
         &[0, 1]
     }
 
-    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]) {
+    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
         self.0.propose(rows, out);
     }
 

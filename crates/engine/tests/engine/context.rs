@@ -1,7 +1,7 @@
 //! What a drafter's context holds, slot by slot, and that it does not depend on how it came there.
 
 use crate::common::{fixed, ids, pair, plain, prompt, request};
-use engine::draft::{DraftRow, Drafter};
+use engine::draft::{Draft, DraftRow, Drafter};
 use engine::{Engine, EngineOptions, Features, Request, Sampling};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ impl Drafter for Keeper {
         &[0, 1, 2]
     }
 
-    fn propose(&mut self, rows: &[DraftRow<'_>], _: &mut [Vec<u32>]) {
+    fn propose(&mut self, rows: &[DraftRow<'_>], _: &mut [Draft]) {
         let mut seen = self.seen.lock().unwrap();
         for row in rows {
             if seen.iter().any(|(id, _)| *id == row.request) {

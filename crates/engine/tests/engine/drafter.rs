@@ -2,7 +2,7 @@
 
 use crate::common::{drafted, fixed, fixture, ids, pair, plain, prompt, request};
 use device::Cpu;
-use engine::draft::{DraftRow, Drafter};
+use engine::draft::{Draft, DraftRow, Drafter};
 use engine::{
     Engine, EngineOptions, Features, FinishReason, Limits, Pair, PairOptions, Request, Speculation,
     Stops,
@@ -36,12 +36,12 @@ impl Drafter for Recorder {
         &self.taps
     }
 
-    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]) {
+    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
         for (row, out) in rows.iter().zip(out) {
             let right = if self.right.is_empty() { 0 } else { self.right.remove(0) };
             for j in 1..row.width {
                 let token = self.truth.get(row.len + j - self.prompt).copied().unwrap_or(0);
-                out.push(if j <= right { token } else { (token + 1) % 250 });
+                out.push(if j <= right { token } else { (token + 1) % 250 }, 1.0);
             }
             self.log.lock().unwrap().asked.push((row.len, row.width));
         }

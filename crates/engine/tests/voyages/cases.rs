@@ -1,7 +1,7 @@
 //! Known failures of other engines on an overlapped loop, each on the whole engine.
 
 use device::{Sim, SimOptions};
-use engine::draft::{DraftRow, Drafter, NoDrafter};
+use engine::draft::{Draft, DraftRow, Drafter, NoDrafter};
 use engine::{
     Engine, EngineOptions, Features, FinishReason, Limits, Parts, Request, Sampling, Shaping,
     Speculation, Stops, Target, Vocabulary, WidthPolicy,
@@ -51,7 +51,7 @@ impl Drafter for Ahead {
         &[]
     }
 
-    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]) {
+    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
         for (row, out) in rows.iter().zip(out) {
             out.extend((1..row.width as u32).map(|ahead| row.anchor + ahead));
         }

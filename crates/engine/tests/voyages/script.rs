@@ -2,7 +2,7 @@
 
 use crate::toy::{allows, mask};
 use device::Cpu;
-use engine::draft::{DraftRow, Drafter};
+use engine::draft::{Draft, DraftRow, Drafter};
 use engine::{Features, PromptLogProbs, PromptToken, Request, Shaping, Target, Vocabulary};
 use kernels::choose::{Draw, LogProbs, Shape, choose};
 use model::pass::Pass;
@@ -223,7 +223,7 @@ impl Drafter for ScriptDrafter {
     }
 
     /// Knows the target's script, and applies it to its own context.
-    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Vec<u32>]) {
+    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
         for (row, out) in rows.iter().zip(out) {
             let mut context = tokens(&self.slots, row.pages, row.len, self.page_size);
             context.push(row.anchor);
@@ -241,7 +241,8 @@ impl Drafter for ScriptDrafter {
                     Quality::Wrong => (right + 1) % VOCAB,
                 };
                 context.push(token);
-                out.push(token);
+                // Whether it is sure has nothing to do with whether it is right.
+                out.push(token, (draw % 17) as f32 / 16.0);
             }
         }
     }

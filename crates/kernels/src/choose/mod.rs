@@ -25,7 +25,8 @@ mod test;
 pub use shape::{Counts, Penalties, Shape};
 
 use crate::lanes::Level;
-use device::Cpu;
+use crate::spread::spread;
+use device::{Cpu, Disjoint};
 use shape::Shaped;
 
 /// How one row draws.
@@ -99,6 +100,25 @@ pub fn log_probs(logits: &[f32], allowed: usize, token: u32, top: usize) -> LogP
         chosen: of(row[token as usize]),
         top: filter::largest(level, row, top).into_iter().map(|(id, x)| (id, of(x))).collect(),
     }
+}
+
+/// How likely each of `chosen` is by its row of `logits` (`[chosen.len(), vocab]`), at temperature 1
+/// and without filters: its softmax probability, 0 where the logit is no number.
+///
+/// # Panics
+/// When a slice does not have its shape, or an id is not below `vocab`.
+pub fn confidences(cpu: &Cpu, logits: &[f32], vocab: usize, chosen: &[u32], out: &mut [f32]) {
+    assert_eq!(logits.len(), chosen.len() * vocab, "a choice for each row of {vocab} logits");
+    assert_eq!(out.len(), chosen.len(), "a place for each confidence");
+    let (level, shared) = (Level::best(), Disjoint::new(out));
+    spread(cpu, chosen.len(), logits.len(), &|row| {
+        let logits = &logits[row * vocab..(row + 1) * vocab];
+        let largest = logits[chosen[row] as usize];
+        // SAFETY: each part writes its own element.
+        let out = unsafe { shared.slice(row..row + 1) };
+        let others = filter::SumExp { row: logits, largest, inverse_temperature: 1.0 };
+        out[0] = if largest.is_finite() { (1.0 / level.dispatch(others)) as f32 } else { 0.0 };
+    });
 }
 
 /// The uniform number in (0, 1) behind the noise of (seed, position, token).

@@ -34,7 +34,7 @@ macro_rules! source {
 pub(crate) use source;
 
 /// Every source, for those that compile them without a card.
-pub const SOURCES: [Source; 9] = [
+pub const SOURCES: [Source; 10] = [
     crate::accept::cuda::SOURCE,
     crate::activation::cuda::SOURCE,
     crate::attention::cuda::SOURCE,

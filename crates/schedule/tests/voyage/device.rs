@@ -5,7 +5,7 @@
 //! Steps run in order, some as soon as they are launched, some only when the host lands them.
 
 use schedule::{
-    Absorb, Bounds, Discipline, Early, FinishReason, Limits, Outcome, PlannedRow, Request,
+    Absorb, Bounds, Chances, Discipline, Early, FinishReason, Limits, Outcome, PlannedRow, Request,
     RowOutcome, Sampling, Scheduler, SchedulerOptions, Shaping, Speculation, StepPlan, Stops, Text,
     Then, WidthPolicy, Work,
 };
@@ -226,12 +226,13 @@ impl Device {
     /// What a row computes, and the positions it wrote.
     fn row(&mut self, row: &PlannedRow, pages: &[u32]) -> (RowOutcome, std::ops::Range<usize>) {
         let state = self.rows.entry(row.row.index).or_default();
+        let mut chances = Chances::default();
         let (context, tokens, drafted) = match &row.work {
             Work::Chunk { tokens, start, .. } => {
                 state.len = *start;
                 (*start, tokens.clone(), 0)
             }
-            Work::Block { width } => {
+            Work::Block { width, price } => {
                 let RowState { len, anchor } = *state;
                 let width = (*width).min(row.limit - 1 - len);
                 if width == 0 {
@@ -240,6 +241,8 @@ impl Device {
                 let mut tokens = vec![anchor];
                 if width > 1 {
                     self.draft(row, pages, len, width, &mut tokens);
+                    let worth = judge(tokens.len() - 1, *price, len, &mut chances);
+                    tokens.truncate(1 + worth);
                 }
                 let drafted = tokens.len() - 1;
                 (len, tokens, drafted)
@@ -253,7 +256,7 @@ impl Device {
             // The drafter's pass over the block leaves noise.
             self.drafter[slot] = None;
         }
-        let outcome = self.choose(row, pages, context, &tokens, drafted);
+        let outcome = RowOutcome { chances, ..self.choose(row, pages, context, &tokens, drafted) };
         let kept = match row.work {
             Work::Chunk { .. } => tokens.len(),
             Work::Block { .. } => outcome.tokens.len(),
@@ -322,11 +325,24 @@ impl Device {
             hash = mix(hash, self.read(pages, first + j));
             chosen.push(choice(hash));
             if j == drafted || tokens[j + 1] != chosen[j] {
-                return RowOutcome { tokens: chosen, accepted: j, drafted, end: None };
+                let tokens = chosen;
+                return RowOutcome { tokens, accepted: j, drafted, ..RowOutcome::default() };
             }
         }
         unreachable!("the last row has no draft to agree with")
     }
+}
+
+/// How many of so many drafts behind `len` tokens are worth `price`: each is less likely than the one
+/// before it, by some share.
+fn judge(drafts: usize, price: f32, len: usize, chances: &mut Chances) -> usize {
+    let (mut likely, mut worth) = (1.0, 0);
+    for place in 0..drafts {
+        likely *= (mix(len as u64, place as u32) % 11) as f32 / 10.0;
+        chances.add(likely);
+        worth += usize::from(likely >= price);
+    }
+    worth
 }
 
 /// A launched step.

@@ -11,7 +11,7 @@ fn written(plan: &StepPlan) -> String {
     let mut lines = Vec::new();
     for row in &plan.rows {
         let work = match &row.work {
-            Work::Block { width } => format!("block of {width}"),
+            Work::Block { width, .. } => format!("block of {width}"),
             Work::Chunk { tokens, start, then } => {
                 let then = match then {
                     Then::Continue => "",

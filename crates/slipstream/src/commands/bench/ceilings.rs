@@ -117,9 +117,9 @@ fn target(cpu: &Cpu, decoder: &Decoder, context: usize, rows: usize) -> (f64, f6
 fn drafter(cpu: &Cpu, target: &Decoder, model: &Dflash, context: usize) -> f64 {
     let pages: Vec<u32> = (0..(context + 1).div_ceil(PAGE) as u32).collect();
     let kv = model.kv_pool(pages.len(), PAGE);
-    let (mut w, mut pass, mut logits) = (DraftWorkspace::default(), Pass::default(), Vec::new());
+    let (mut w, mut pass) = (DraftWorkspace::default(), Pass::default());
     pass.push_block(&vec![0; model.config().block], context, &pages);
-    time(|| model.draft(cpu, &mut w, &kv, target, &pass, &[], 0, &mut logits))
+    time(|| model.draft(cpu, &mut w, &kv, target, &pass))
 }
 
 /// Seconds of the slowest of the fastest tenth of the calls: on a shared machine the others measure

@@ -1,0 +1,139 @@
+//! How likely a draft is to be accepted, by how sure the drafter is of it. A drafter's own word is
+//! good to begin with; what became of earlier drafts corrects it.
+
+use schedule::Chances;
+
+/// Confidences are told apart by this many bins of one size.
+const BINS: usize = 16;
+/// Share of the past that remains after each block.
+const KEEP: f32 = 0.998;
+/// Drafts that the drafter's word counts for in a bin.
+const WORD: f32 = 4.0;
+
+/// The drafts of a block that were verified after an accepted one, and those accepted too, by
+/// confidence. Decayed.
+#[derive(Clone, Debug)]
+pub(crate) struct Calibration {
+    tried: [f32; BINS],
+    accepted: [f32; BINS],
+}
+
+impl Calibration {
+    /// Nothing seen yet.
+    pub(crate) const NEW: Calibration = Calibration { tried: [0.0; BINS], accepted: [0.0; BINS] };
+
+    /// Chance of a draft when those before it are accepted.
+    fn chance(&self, confidence: f32) -> f32 {
+        let bin = bin(confidence);
+        (self.accepted[bin] + WORD * confidence) / (self.tried[bin] + WORD)
+    }
+
+    /// Takes in that the first `accepted` of a block's verified drafts were accepted.
+    pub(crate) fn learn(&mut self, confidences: &[f32], accepted: usize) {
+        if confidences.is_empty() {
+            return;
+        }
+        for bin in 0..BINS {
+            self.tried[bin] *= KEEP;
+            self.accepted[bin] *= KEEP;
+        }
+        // What follows a refused draft was not tried.
+        for (place, &confidence) in confidences.iter().take(accepted + 1).enumerate() {
+            let bin = bin(confidence);
+            self.tried[bin] += 1.0;
+            self.accepted[bin] += if place < accepted { 1.0 } else { 0.0 };
+        }
+    }
+}
+
+fn bin(confidence: f32) -> usize {
+    ((confidence * BINS as f32) as usize).min(BINS - 1)
+}
+
+/// What drafts of a row are worth.
+#[derive(Clone, Copy, Debug)]
+pub struct Judge<'a> {
+    calibration: &'a Calibration,
+    price: f32,
+}
+
+impl<'a> Judge<'a> {
+    /// Every draft is worth verifying.
+    pub const LENIENT: Judge<'static> = Judge { calibration: &Calibration::NEW, price: 0.0 };
+
+    /// A draft is worth verifying from a chance of `price` on.
+    pub(crate) fn new(calibration: &'a Calibration, price: f32) -> Judge<'a> {
+        Judge { calibration, price }
+    }
+
+    /// Whether some drafts may not be worth verifying.
+    pub fn is_strict(&self) -> bool {
+        self.price > 0.0
+    }
+
+    /// How many drafts of a block, from the first, are worth verifying when the drafter is so sure of
+    /// them. More of them make it more only when all are.
+    pub fn worth(&self, confidences: &[f32]) -> usize {
+        self.chances(confidences).take_while(|&chance| chance >= self.price).count()
+    }
+
+    /// How likely the drafts of a block are.
+    pub(crate) fn judged(&self, confidences: &[f32]) -> Chances {
+        let mut chances = Chances::default();
+        self.chances(confidences).for_each(|chance| chances.add(chance));
+        chances
+    }
+
+    /// The chance of each draft, that those before it are accepted included.
+    fn chances(&self, confidences: &[f32]) -> impl Iterator<Item = f32> {
+        confidences.iter().scan(1.0, |chance, &confidence| {
+            *chance *= self.calibration.chance(confidence);
+            Some(*chance)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drafter_is_believed_until_it_is_known_better() {
+        let mut calibration = Calibration::NEW;
+        for confidence in [0.0, 0.3, 1.0] {
+            assert_eq!(calibration.chance(confidence), confidence);
+        }
+        // Sure and always wrong; unsure and always right.
+        for _ in 0..400 {
+            calibration.learn(&[1.0, 1.0], 0);
+            calibration.learn(&[0.1], 1);
+        }
+        assert!(calibration.chance(1.0) < 0.02 && calibration.chance(0.1) > 0.98);
+        assert_eq!(calibration.chance(0.5), 0.5, "of what was not seen nothing is known");
+    }
+
+    #[test]
+    fn what_follows_a_refused_draft_was_not_tried() {
+        let mut calibration = Calibration::NEW;
+        calibration.learn(&[0.9, 0.5, 0.2], 1);
+        assert_eq!(calibration.tried[bin(0.9)], 1.0);
+        assert_eq!((calibration.tried[bin(0.5)], calibration.accepted[bin(0.5)]), (1.0, 0.0));
+        assert_eq!(calibration.tried[bin(0.2)], 0.0);
+        let before = calibration.clone();
+        calibration.learn(&[], 0);
+        assert_eq!(calibration.tried, before.tried, "no draft is no news");
+    }
+
+    #[test]
+    fn drafts_are_verified_up_to_the_first_that_is_not_worth_it() {
+        let calibration = Calibration::NEW;
+        let confidences = [0.9, 0.8, 0.5, 1.0, 0.1];
+        for (price, worth) in [(0.0, 5), (0.3, 4), (0.4, 2), (0.95, 0)] {
+            let judge = Judge::new(&calibration, price);
+            assert_eq!(judge.worth(&confidences), worth, "{price}");
+        }
+        let mut all = Chances::default();
+        [0.9, 0.9 * 0.8, 0.36, 0.36, 0.036].iter().for_each(|&chance| all.add(chance));
+        assert_eq!(Judge::LENIENT.judged(&confidences), all);
+    }
+}
