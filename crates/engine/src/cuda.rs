@@ -25,6 +25,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use model::cuda::{Card, CudaError};
 
+/// How sure the drafter is of a draft. The card does not say: all drafts are alike, and what became of
+/// earlier ones tells how likely they are.
+const UNTOLD: f32 = 1.0;
 /// Bytes of the card that are left to the driver and to others.
 const RESERVE: usize = 256 << 20;
 
@@ -406,7 +409,7 @@ impl Drafter for CardDrafter {
         chooser.choose(&wanted, &asked, &shapes, &mut chosen, on_card);
         let mut chosen = chosen.into_iter();
         for (row, out) in rows.iter().zip(out).filter(|(row, _)| in_reach(row, block, context)) {
-            out.extend(chosen.by_ref().take(row.width - 1));
+            chosen.by_ref().take(row.width - 1).for_each(|token| out.push(token, UNTOLD));
         }
     }
 

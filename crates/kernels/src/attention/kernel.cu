@@ -565,8 +565,12 @@ static __device__ void combine(const float *parts, u64 parts_len, u16 *out, u64 
                               tiles_len, out, out_len, heads, splits, sight_and_each % 4, window};
 
 #if __CUDA_ARCH__ >= 900
+// Registers of a thread where ranks are few: so few that the next product starts beside a rank, and so
+// many that no two ranks share a multiprocessor while others have none.
+const u32 SPREAD = 160;
+
 #define TOGETHER(DIM)                                                                                    \
-    extern "C" __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(THREADS, 1)                   \
+    extern "C" __global__ void __cluster_dims__(8, 1, 1) __maxnreg__(SPREAD)                             \
         together_##DIM(PARAMETERS)                                                                       \
     {                                                                                                    \
         GIVEN(DIM)                                                                                       \
