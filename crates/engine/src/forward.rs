@@ -294,6 +294,9 @@ impl Forward {
                 }
             };
             let len = self.pass.rows() - first;
+            if row.absorb == Absorb::Skip {
+                self.pass.untapped.push(first..first + len);
+            }
             let Followed { masks, looked_at } = followed;
             blocks.push(Block {
                 row,

@@ -34,7 +34,8 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// The tapped features of the last pass, `[rows, taps · hidden]`.
+    /// The tapped features of the last pass, `[rows, taps · hidden]`; what stands in rows that were not
+    /// tapped means nothing.
     pub fn features(&self) -> &[f32] {
         &self.features
     }
@@ -91,8 +92,8 @@ impl Decoder {
     }
 
     /// Runs the layers over `pass`, storing its keys and values in `kv`. Keeps the residual
-    /// stream after each layer of `taps` (ascending layer indices): Hugging Face's
-    /// `hidden_states[id + 1]`, for the last layer before the final norm.
+    /// stream after each layer of `taps` (ascending layer indices), of the pass's tapped rows: Hugging
+    /// Face's `hidden_states[id + 1]`, for the last layer before the final norm.
     pub fn forward(
         &self,
         cpu: &Cpu,
@@ -111,19 +112,20 @@ impl Decoder {
         for (i, layer) in self.layers.iter().enumerate() {
             enter(cpu, b, i, &layer.attention_norm, self.shape.eps);
             // `enter` has just completed the residual stream of the layer before.
-            self.tap(&b.x, &mut w.features, taps, i.wrapping_sub(1));
+            self.tap(pass, &b.x, &mut w.features, taps, i.wrapping_sub(1));
             layer.forward(cpu, &self.shape, b, pass, i, &mut keys);
         }
         enter(cpu, b, self.layers.len(), &self.norm, self.shape.eps);
-        self.tap(&b.x, &mut w.features, taps, self.layers.len() - 1);
+        self.tap(pass, &b.x, &mut w.features, taps, self.layers.len() - 1);
     }
 
     /// Copies the residual stream after `layer` into its columns of `features`, if tapped.
-    fn tap(&self, x: &[f32], features: &mut [f32], taps: &[usize], layer: usize) {
+    fn tap(&self, pass: &Pass, x: &[f32], features: &mut [f32], taps: &[usize], layer: usize) {
         let Some(at) = taps.iter().position(|&tap| tap == layer) else { return };
         let h = self.shape.hidden;
-        for (row, x) in features.chunks_exact_mut(taps.len() * h).zip(x.chunks_exact(h)) {
-            row[at * h..(at + 1) * h].copy_from_slice(x);
+        for row in pass.tapped().flatten() {
+            let to = &mut features[(row * taps.len() + at) * h..][..h];
+            to.copy_from_slice(&x[row * h..][..h]);
         }
     }
 

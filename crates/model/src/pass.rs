@@ -2,6 +2,7 @@
 
 use kernels::attention::Span;
 use kernels::gemm::Weight;
+use std::ops::Range;
 
 /// Token rows of one launch, grouped by request.
 #[derive(Debug, Default)]
@@ -16,6 +17,8 @@ pub struct Pass {
     pub spans: Vec<Span>,
     /// Page ids of all requests, span after span.
     pub pages: Vec<u32>,
+    /// Rows whose tapped outputs nobody will look at: they need not be kept.
+    pub untapped: Vec<Range<usize>>,
 }
 
 /// What the products of a pass take at least, whatever runs them.
@@ -45,11 +48,19 @@ impl Pass {
         self.slots.clear();
         self.spans.clear();
         self.pages.clear();
+        self.untapped.clear();
     }
 
     /// Rows in the pass.
     pub fn rows(&self) -> usize {
         self.tokens.len()
+    }
+
+    /// The rows whose tapped outputs are kept, in runs.
+    pub(crate) fn tapped(&self) -> impl Iterator<Item = Range<usize>> {
+        let starts = std::iter::once(0).chain(self.untapped.iter().map(|rows| rows.end));
+        let ends = self.untapped.iter().map(|rows| rows.start).chain([self.rows()]);
+        starts.zip(ends).map(|(start, end)| start..end)
     }
 
     /// Adds a request's rows: `tokens` at positions `context …`, in a sequence whose pages are
@@ -87,4 +98,21 @@ pub fn slot(t: usize, pages: &[u32], page_size: usize) -> u32 {
 
 fn position(t: usize) -> u32 {
     u32::try_from(t).expect("positions fit 32 bits")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_tapped_unless_nobody_will_look() {
+        let mut pass = Pass::default();
+        pass.push(&[1; 9], 0, &[0], 16);
+        let tapped = |pass: &Pass| pass.tapped().flatten().collect::<Vec<_>>();
+        assert_eq!(tapped(&pass), (0..9).collect::<Vec<_>>());
+        pass.untapped.extend([0..2, 2..3, 5..8]);
+        assert_eq!(tapped(&pass), [3, 4, 8]);
+        pass.clear();
+        assert!(pass.untapped.is_empty());
+    }
 }

@@ -4,8 +4,8 @@ use crate::{cpu, files};
 use device::{Sim, SimOptions, SimOrder};
 use engine::draft::Scripted;
 use engine::{
-    CostCurve, Engine, EngineOptions, Limits, Output, Pair, PairOptions, Request, Sampling,
-    Shaping, Speculation, StepCost, Stops, WidthPolicy,
+    Engine, EngineOptions, Limits, Output, Pair, PairOptions, Request, Sampling, Shaping,
+    Speculation, Stops,
 };
 use model::chat::{ChatOptions, Message};
 use std::time::Duration;
