@@ -78,7 +78,7 @@ pub(crate) fn engine(pair: Pair, options: EngineOptions) -> Result<Engine, Failu
     engine_on(&Threads::new(), pair, options)
 }
 
-/// As [`engine`], on a device of the caller's.
+/// As [`engine()`], on a device of the caller's.
 fn engine_on(device: &Threads, pair: Pair, options: EngineOptions) -> Result<Engine, Failure> {
     pair.fits(&options)?;
     Ok(Engine::on(device, pair, options))
