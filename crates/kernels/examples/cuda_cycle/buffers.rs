@@ -4,7 +4,7 @@ use crate::model::Model;
 use crate::weights::Arena;
 use device::cuda::{Cuda, CudaSlice, CudaSliceMut, Queue};
 use device::{Element, Forward, Lane, Lanes, OnQueue, Shared, Staging, View, ViewMut};
-use kernels::attention::cuda::{Attention, SPLIT, tiles};
+use kernels::attention::cuda::{Attention, tiles};
 use kernels::choose::cuda::Choices;
 use kernels::rope::cuda::StepRows;
 
@@ -48,7 +48,6 @@ impl Buffers {
         let layer = &arena.target[0];
         let most = [&layer.qkv, &layer.o, &layer.gate_up, &layer.down, &arena.fc, &arena.head];
         let pieces = most.iter().map(|w| w.shape.pieces(WIDTH)).max().expect("a weight");
-        let splits = context.div_ceil(SPLIT) + 2;
         let chunks = WIDTH * Choices::chunks(model.vocab);
         let rows: Vec<u32> = (0..WIDTH as u32).collect();
         let ids: Vec<u32> = rows.iter().map(|row| (row * 977 + 5) % model.vocab as u32).collect();
@@ -71,7 +70,7 @@ impl Buffers {
             floats: vec![
                 float(WIDTH * hidden),
                 float(pieces),
-                float(Attention::parts(model.heads, WIDTH, splits)),
+                float(Attention::parts(model.heads, WIDTH)),
                 float(WIDTH * dim),
                 float(chunks),
                 put(lanes, &vec![1.0; hidden.max(2 * dim)]),

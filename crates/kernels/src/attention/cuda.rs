@@ -136,12 +136,12 @@ impl Sized {
     unsafe fn load(
         module: &Module,
         dim: usize,
-        [together, apart, combine]: [Option<&'static str>; 3],
+        together: Option<&'static str>,
+        [apart, combine]: [&'static str; 2],
     ) -> Result<Sized, CudaError> {
         // Keys and values of two chunks and the tile's q, each row with what keeps lanes on different
         // banks.
         let shared = count(2 * CHUNK * (dim * 2 + 64 + dim * 2 + 16) + VECTORS * (dim * 2 + 64));
-        let (apart, combine) = (apart.expect("a name"), combine.expect("a name"));
         // SAFETY: the caller's promise.
         unsafe {
             Ok(Sized {
@@ -163,23 +163,20 @@ impl Attention {
         let digits: String = cuda.target().chars().filter(char::is_ascii_digit).collect();
         let clusters = digits.parse().is_ok_and(|generation: u32| generation >= 90);
         let together = |name| clusters.then_some(name);
-        let (names_64, names_128) = (
-            [together("together_64"), Some("apart_64"), Some("combine_64")],
-            [together("together_128"), Some("apart_128"), Some("combine_128")],
-        );
+        let (names_64, names_128) = (["apart_64", "combine_64"], ["apart_128", "combine_128"]);
         // SAFETY: kernel.cu declares these parameters, stops when a slice is too short for the other
         // arguments or for what tiles and pages name, and waits before it reads what kernels write.
         unsafe {
             Ok(Attention {
-                by_64: Sized::load(&module, 64, names_64)?,
-                by_128: Sized::load(&module, 128, names_128)?,
+                by_64: Sized::load(&module, 64, together("together_64"), names_64)?,
+                by_128: Sized::load(&module, 128, together("together_128"), names_128)?,
                 multiprocessors: cuda.multiprocessors() as usize,
             })
         }
     }
 
-    /// Floats of the parts of `rows` rows: what ranks leave, whatever the number of splits.
-    pub fn parts(heads: Heads, rows: usize, _splits: usize) -> usize {
+    /// Floats of the parts of `rows` rows: what ranks leave, whatever the context.
+    pub fn parts(heads: Heads, rows: usize) -> usize {
         rows * heads.q * RANKS * (heads.dim + 4)
     }
 
@@ -208,7 +205,7 @@ impl Attention {
         assert!(window != Some(0), "a window holds at least the row itself");
         let elements = rows * heads.q * heads.dim;
         assert!(q.len() >= elements && out.len() >= elements, "q and out are {rows} rows");
-        assert!(parts.len() >= Attention::parts(heads, rows, splits), "the parts of {rows} rows");
+        assert!(parts.len() >= Attention::parts(heads, rows), "the parts of {rows} rows");
         assert!(tiles.len().is_multiple_of(TILE), "whole tiles");
         let none = keys.range(0..0);
         let (tail_keys, tail_values, sight) = match tail {

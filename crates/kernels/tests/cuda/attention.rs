@@ -121,7 +121,7 @@ impl Case {
         let rows = step.spans.len();
         let [q, keys, values, tail_k, tail_v] = given.map(|given| card.put(given));
         let (arrays, tiles) = (step.put(card), card.put(tiles));
-        let mut parts = card.put(&vec![f32::NAN; Attention::parts(heads, rows, splits)]);
+        let mut parts = card.put(&vec![f32::NAN; Attention::parts(heads, rows)]);
         let mut out = card.put(&vec![0x7fff; rows * heads.q * heads.dim]);
         let readings = arrays.each_ref().map(|array| array.read(lane));
         lane.launch(

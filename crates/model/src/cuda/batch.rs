@@ -139,12 +139,12 @@ impl Batch {
         let splits = longest.max().unwrap_or(1).max(1);
         let (rows, filled) = (pass.rows(), pass.rows().next_power_of_two());
         let common = splits.next_power_of_two();
-        let fits = Attention::parts(heads, filled, common) <= room.parts;
+        let fits = Attention::parts(heads, filled) <= room.parts;
         let runs: Vec<Run> = pass.spans.iter().map(Run::whole).collect();
         if rows <= MOST_ROWS && filled <= room.rows && fits {
             return Batch::lay(pass, room, heads, &[runs], (Some(filled), common));
         }
-        let most = (room.parts / Attention::parts(heads, 1, splits)).max(1);
+        let most = (room.parts / Attention::parts(heads, 1)).max(1);
         let slices = slices(&runs, kind, most);
         Batch::lay(pass, room, heads, &slices, (None, splits))
     }

@@ -109,7 +109,7 @@ fn few_rows_are_filled_up_to_a_shape_that_comes_again() {
 
 #[test]
 fn many_rows_are_cut_where_attention_has_no_room() {
-    let row = Attention::parts(HEADS, 1, 5);
+    let row = Attention::parts(HEADS, 1);
     for most in [1, 7, 64, 100, 1000] {
         let pass = pass(&[(500, 90), (3, 1), (0, 130), (9, 2)]);
         let batch = Batch::new(&pass, Kind::Causal, &room(256, most * row + row / 2), HEADS);
@@ -127,7 +127,7 @@ fn blocks_are_not_cut() {
     for context in [100, 300, 20, 77, 5] {
         pass.push_block(&[9; 16], context, &[1; 24]);
     }
-    let row = Attention::parts(HEADS, 1, 4);
+    let row = Attention::parts(HEADS, 1);
     let batch = Batch::new(&pass, Kind::Block, &room(128, 40 * row), HEADS);
     let rows: Vec<_> = batch.cut.slices.iter().map(|slice| slice.rows.clone()).collect();
     assert_eq!(rows, [0..32, 32..64, 64..80]);

@@ -3,12 +3,11 @@
 use super::batch::Regions;
 use super::plan::Plan;
 use device::cuda::{CudaSliceMut, Number};
-use kernels::attention::cuda::{Attention, SPLIT};
+use kernels::attention::cuda::Attention;
 use kernels::choose::cuda::{Choices, Rule};
 use kernels::gemm::cuda::{MOST_ROWS, Shape};
 
-/// Bytes of what attention leaves for the splits of its keys, at most: a pass that needs more attends
-/// in parts.
+/// Bytes of what attention leaves of its rows, at most: a pass that needs more attends in parts.
 const PARTS_BYTES: usize = 256 << 20;
 /// Bytes of what a product leaves, about, at most: more rows are multiplied in tiles.
 const PIECES_BYTES: usize = 192 << 20;
@@ -137,9 +136,7 @@ impl Room {
         let chunks = choices.map(|(head, ids)| tile(head) * Choices::chunks(ids));
         let one = |body: &super::plan::Body| {
             let heads = body.sizes.heads;
-            let splits = (context.div_ceil(SPLIT) + 1).next_power_of_two();
-            let (all, least) =
-                (Attention::parts(heads, rows, splits), Attention::parts(heads, block, splits));
+            let (all, least) = (Attention::parts(heads, rows), Attention::parts(heads, block));
             // A block is attended to whole.
             all.min(PARTS_BYTES / 4).max(least)
         };
