@@ -1,11 +1,12 @@
 //! The limits of this machine, measured, and the passes of a pair beside them.
 
+use super::bed::{Bed, PAGE};
 use crate::args::CeilingsArgs;
 use crate::failure::Failure;
 use crate::session::{load, on_host, threads};
 use device::Cpu;
 use kernels::{ceiling, gemm};
-use model::decoder::{Decoder, Workspace};
+use model::decoder::Decoder;
 use model::dflash::{Dflash, DraftWorkspace};
 use model::pass::{Pass, Work};
 use std::io::{Write, stdout};
@@ -18,8 +19,6 @@ const ROUNDS: usize = 1 << 19;
 /// How long each thing is repeated. Short, so that limits and passes are seen in the same seconds: a
 /// machine's speed wanders.
 const REPEAT: Duration = Duration::from_millis(250);
-/// Tokens of a page.
-const PAGE: usize = 16;
 
 /// What the machine can do in a second.
 struct Ceilings {
@@ -102,13 +101,11 @@ fn measure(cpu: &Cpu) -> Ceilings {
 
 /// Seconds of a pass of `rows` rows of one request after `context` tokens, and of the head on them.
 fn target(cpu: &Cpu, decoder: &Decoder, context: usize, rows: usize) -> (f64, f64) {
-    let pages: Vec<u32> = (0..(context + rows).div_ceil(PAGE) as u32).collect();
-    let mut kv = decoder.kv_pool(pages.len(), PAGE);
-    let (mut w, mut pass, mut logits) = (Workspace::default(), Pass::default(), Vec::new());
-    pass.push(&vec![0; rows], context, &pages, PAGE);
+    let mut bed = Bed::new(decoder, context + rows);
+    bed.lay(&vec![0; rows], context);
     let all: Vec<usize> = (0..rows).collect();
-    let body = time(|| decoder.forward(cpu, &mut w, &mut kv, &pass, &[]));
-    (body, time(|| decoder.logits(cpu, &mut w, &all, &mut logits)))
+    let body = time(|| bed.forward(cpu));
+    (body, time(|| _ = bed.head(cpu, &all)))
 }
 
 /// Seconds of a draft pass of one block after `context` tokens, without the head.

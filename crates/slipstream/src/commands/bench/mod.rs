@@ -2,6 +2,7 @@
 //! is from what the machine can do, and what quantized arithmetic costs in quality.
 
 mod acceptance;
+mod bed;
 mod ceilings;
 mod fences;
 pub(crate) mod load;

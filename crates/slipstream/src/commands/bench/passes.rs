@@ -1,18 +1,15 @@
 //! Passes of the target, each timed by itself: what other engines' benchmarks measure too.
 
+use super::bed::Bed;
 use crate::args::{ModelArgs, at_least_one};
 use crate::failure::Failure;
 use crate::session::{load, on_host, threads};
 use clap::Args;
 use device::Cpu;
-use model::decoder::{Decoder, Workspace};
-use model::pass::Pass;
+use model::decoder::Decoder;
 use serde::Serialize;
 use std::io::{Write, stdout};
 use std::time::Instant;
-
-/// Tokens of a page.
-const PAGE: usize = 16;
 
 #[derive(Debug, Args)]
 pub(crate) struct PassesArgs {
@@ -84,19 +81,17 @@ fn measure(
     (context, rows): (usize, usize),
     readings: usize,
 ) -> Readings {
-    let pages: Vec<u32> = (0..(context + rows).div_ceil(PAGE) as u32).collect();
-    let mut kv = decoder.kv_pool(pages.len(), PAGE);
-    let (mut w, mut pass, mut logits) = (Workspace::default(), Pass::default(), Vec::new());
+    let mut bed = Bed::new(decoder, context + rows);
     let vocab = decoder.config().vocab;
     // Ids from all over the vocabulary, as the rows of a text are.
     let ids: Vec<u32> = (0..rows).map(|i| (i * 7919 % vocab) as u32).collect();
-    pass.push(&ids, context, &pages, PAGE);
+    bed.lay(&ids, context);
     let (last, all) = ([rows - 1], (0..rows).collect::<Vec<_>>());
     let mut time = |head: &[usize]| -> Vec<f64> {
         let readings = (0..=readings).map(|_| {
             let start = Instant::now();
-            decoder.forward(cpu, &mut w, &mut kv, &pass, &[]);
-            decoder.logits(cpu, &mut w, head, &mut logits);
+            bed.forward(cpu);
+            bed.head(cpu, head);
             start.elapsed().as_secs_f64()
         });
         readings.skip(1).collect()

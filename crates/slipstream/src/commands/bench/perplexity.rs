@@ -4,6 +4,7 @@
 //! Of a product with quantized weights the inputs are quantized too, to signed bytes; nothing else
 //! differs between the two. Perplexity is e to the mean negative log-probability of the text's tokens.
 
+use super::bed::Bed;
 use crate::args::{ModelArgs, at_least_one, at_least_two};
 use crate::failure::Failure;
 use crate::session::{load_as, on_host, threads};
@@ -11,17 +12,12 @@ use clap::Args;
 use device::Cpu;
 use engine::{Pair, PairOptions};
 use kernels::choose::log_probs;
-use kernels::kv_store::KvPool;
 use model::Precision;
-use model::decoder::{Decoder, Workspace};
-use model::pass::Pass;
 use serde::Serialize;
 use std::fs;
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 
-/// Tokens of a page.
-const PAGE: usize = 16;
 /// Rows whose logits are held at once: each takes a vocabulary's room.
 const SLAB: usize = 32;
 
@@ -78,9 +74,11 @@ pub(crate) fn run(args: PerplexityArgs) -> Result<(), Failure> {
     let ids = read(&args.texts, &stored)?;
     let windows = windows(&ids, args.window, args.tokens)?;
     let allowed = stored.tokenizer.len();
-    let [mut stored, mut float] = targets.map(|target| Scorer::new(target, allowed, args.window));
-    let scores: Vec<[Vec<Score>; 2]> =
-        windows.iter().map(|ids| [stored.score(&cpu, ids), float.score(&cpu, ids)]).collect();
+    let mut beds = targets.map(|target| Bed::new(target, args.window));
+    let scores: Vec<[Vec<Score>; 2]> = windows
+        .iter()
+        .map(|ids| beds.each_mut().map(|bed| score(bed, &cpu, allowed, ids)))
+        .collect();
     let report = report(&scores, args.window);
     let mut out = stdout().lock();
     if args.json {
@@ -129,43 +127,21 @@ struct Score {
     likeliest: Option<u32>,
 }
 
-/// A target with the memory of its passes.
-struct Scorer<'d> {
-    decoder: &'d Decoder,
-    /// Ids below this are tokens.
-    allowed: usize,
-    pages: Vec<u32>,
-    kv: KvPool,
-    workspace: Workspace,
-    pass: Pass,
-    logits: Vec<f32>,
-}
-
-impl<'d> Scorer<'d> {
-    fn new(decoder: &'d Decoder, allowed: usize, window: usize) -> Scorer<'d> {
-        let pages: Vec<u32> = (0..window.div_ceil(PAGE) as u32).collect();
-        let kv = decoder.kv_pool(pages.len(), PAGE);
-        let (workspace, pass, logits) = (Workspace::default(), Pass::default(), Vec::new());
-        Scorer { decoder, allowed, pages, kv, workspace, pass, logits }
+/// Scores all of `ids` but the first; ids below `allowed` are tokens.
+fn score(bed: &mut Bed<'_>, cpu: &Cpu, allowed: usize, ids: &[u32]) -> Vec<Score> {
+    let rows: Vec<usize> = (0..ids.len() - 1).collect();
+    bed.lay(&ids[..rows.len()], 0);
+    bed.forward(cpu);
+    let (mut scores, vocab) = (Vec::new(), bed.decoder.config().vocab);
+    for rows in rows.chunks(SLAB) {
+        let logits = bed.head(cpu, rows).chunks_exact(vocab);
+        scores.extend(rows.iter().zip(logits).map(|(row, logits)| {
+            let found = log_probs(logits, allowed, ids[row + 1], 1);
+            let likeliest = found.top.first().map(|&(id, _)| id);
+            Score { log_prob: f64::from(found.chosen), likeliest }
+        }));
     }
-
-    /// Scores all of `ids` but the first.
-    fn score(&mut self, cpu: &Cpu, ids: &[u32]) -> Vec<Score> {
-        let rows: Vec<usize> = (0..ids.len() - 1).collect();
-        self.pass.clear();
-        self.pass.push(&ids[..rows.len()], 0, &self.pages, PAGE);
-        self.decoder.forward(cpu, &mut self.workspace, &mut self.kv, &self.pass, &[]);
-        let (mut scores, vocab) = (Vec::new(), self.decoder.config().vocab);
-        for rows in rows.chunks(SLAB) {
-            self.decoder.logits(cpu, &mut self.workspace, rows, &mut self.logits);
-            scores.extend(rows.iter().zip(self.logits.chunks_exact(vocab)).map(|(row, logits)| {
-                let found = log_probs(logits, self.allowed, ids[row + 1], 1);
-                let likeliest = found.top.first().map(|&(id, _)| id);
-                Score { log_prob: f64::from(found.chosen), likeliest }
-            }));
-        }
-        scores
-    }
+    scores
 }
 
 /// Sums up windows, of each of which there are the scores as stored and in `f32`.
