@@ -246,12 +246,12 @@ impl Widths {
 
     /// What `allowed`, which was granted, does.
     fn given(&self, wishes: &[Wish<'_>], allowed: &[Allowance]) -> Given {
-        let mut given = Given::default();
+        let (usual, mut given) = (self.usual(), Given::default());
         for (wish, allowance) in wishes.iter().zip(allowed) {
             let drafts = allowance.width - 1;
             (given.verified, given.committed) = (given.verified + 1.0, given.committed + 1.0);
             if drafts > 0 {
-                let expected = wish.acceptance.expected(&self.usual(), PRIOR).at_most(drafts);
+                let expected = wish.acceptance.expected(&usual, PRIOR).at_most(drafts);
                 let (verified, accepted) = expected.above(Level::LEAST);
                 given.verified += verified;
                 given.committed += accepted;
