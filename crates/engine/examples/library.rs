@@ -2,10 +2,7 @@
 //! drafting did. `cargo run --release -p slipstream-engine --example library`
 
 use device::Cpu;
-use engine::{
-    Engine, EngineOptions, Limits, Pair, PairOptions, Request, Sampling, Shaping, Speculation,
-    Stops,
-};
+use engine::{Engine, EngineOptions, Limits, Pair, PairOptions, Request, Stops};
 use fetch::{DEFAULT_DRAFTER, DEFAULT_TARGET, Progress};
 use std::error::Error;
 
@@ -18,16 +15,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut engine = Engine::new(pair, options);
     for text in ["The capital of France is", "Two plus two is"] {
         let id = engine.submit(Request {
-            prompt: tokenizer.encode_prompt(text),
-            sampling: Sampling::default(),
-            shaping: Shaping::default(),
             stops: Stops { ids: tokenizer.end_ids().to_vec(), strings: vec!["\n".into()] },
             limits: Limits { max_tokens: Some(24), ..Limits::default() },
-            speculation: Speculation::Auto,
-            priority: 0,
-            logprobs: None,
-            prompt_logprobs: None,
-            constraint: None,
+            ..Request::new(tokenizer.encode_prompt(text))
         })?;
         println!("{id:?}: {text} …");
     }

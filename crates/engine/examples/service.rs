@@ -2,10 +2,7 @@
 //! threads. `cargo run --release -p slipstream-engine --example service`
 
 use device::Cpu;
-use engine::{
-    Engine, EngineOptions, Limits, Pair, PairOptions, Request, Sampling, Service, Shaping,
-    Speculation, Stops, Stream,
-};
+use engine::{Engine, EngineOptions, Limits, Pair, PairOptions, Request, Service, Stops, Stream};
 use fetch::{DEFAULT_DRAFTER, DEFAULT_TARGET, Progress};
 use std::error::Error;
 use std::thread;
@@ -34,20 +31,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = EngineOptions { max_running: 2, ..EngineOptions::default() };
     let service = Service::start(Engine::new(pair, options));
     let request = |text: &str| Request {
-        prompt: tokenizer.encode_prompt(text),
-        sampling: Sampling::default(),
-        shaping: Shaping::default(),
         stops: Stops { ids: tokenizer.end_ids().to_vec(), strings: vec!["\n".into()] },
         limits: Limits {
             max_tokens: Some(24),
             timeout: Some(Duration::from_secs(60)),
             ..Limits::default()
         },
-        speculation: Speculation::Auto,
-        priority: 0,
-        logprobs: None,
-        prompt_logprobs: None,
-        constraint: None,
+        ..Request::new(tokenizer.encode_prompt(text))
     };
     let france = service.handle().stream(request("The capital of France is"))?;
     let sum = service.handle().stream(request("Two plus two is"))?;

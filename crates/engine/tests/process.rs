@@ -4,8 +4,7 @@
 use device::Cpu;
 use engine::draft::Scripted;
 use engine::{
-    Engine, EngineOptions, Event, Limits, Pair, PairOptions, Request, Sampling, Service, Shaping,
-    Speculation, Stops,
+    Engine, EngineOptions, Event, Limits, Pair, PairOptions, Request, Service, Speculation,
 };
 use std::env;
 use std::error::Error;
@@ -36,17 +35,10 @@ fn serve(what: &str) -> Result<(), Box<dyn Error>> {
     let options = EngineOptions { max_running: 2, ..EngineOptions::default() };
     let service = Service::start(Engine::with_drafter(pair, Box::new(drafter), options));
     let request = Request {
-        prompt: vec![1, 2, 3],
-        sampling: Sampling::default(),
-        shaping: Shaping::default(),
-        stops: Stops::default(),
         limits: Limits { max_tokens: Some(40), ..Limits::default() },
         // The drafter is asked at every position, however bad it is.
         speculation: Speculation::Width(4),
-        priority: 0,
-        logprobs: None,
-        prompt_logprobs: None,
-        constraint: None,
+        ..Request::new(vec![1, 2, 3])
     };
     let breaks = what == "sink";
     let ticket = service.handle().submit(request.clone(), move |_: Event| {

@@ -10,9 +10,8 @@
 use criterion::measurement::{Measurement, WallTime};
 use criterion::{BenchmarkId, Criterion};
 use schedule::{
-    Bounds, Chances, CostCurve, Discipline, Limits, PlannedRow, Request, RowOutcome, Sampling,
-    Scheduler, SchedulerOptions, Shaping, Speculation, StepCost, StepPlan, Stops, Text, Then,
-    WidthPolicy, Work,
+    Bounds, Chances, CostCurve, Discipline, Limits, PlannedRow, Request, RowOutcome, Scheduler,
+    SchedulerOptions, StepCost, StepPlan, Stops, Text, Then, WidthPolicy, Work,
 };
 use std::hint::black_box;
 use std::time::Duration;
@@ -150,16 +149,11 @@ impl Server<'_> {
     fn request(&self, id: u64) -> Request {
         let family = if id.is_multiple_of(self.load.unlike) { 3 + id } else { id % 3 };
         Request {
-            prompt: (0..self.load.prompt as u64).map(|i| ((family + i) % 1000) as u32).collect(),
-            sampling: Sampling::default(),
-            shaping: Shaping::default(),
             stops: Stops { ids: vec![2], strings: vec!["\n\n".into()] },
             limits: Limits { max_tokens: Some(100 + id as usize % 400), ..Limits::default() },
-            speculation: Speculation::Auto,
-            priority: 0,
-            logprobs: None,
-            prompt_logprobs: None,
-            constraint: None,
+            ..Request::new(
+                (0..self.load.prompt as u64).map(|i| ((family + i) % 1000) as u32).collect(),
+            )
         }
     }
 

@@ -245,8 +245,8 @@ fn wish<'a>(running: &'a Running, options: &SchedulerOptions) -> Wish<'a> {
 #[cfg(test)]
 mod tests {
     use crate::{
-        Bounds, Discipline, Limits, Request, RowOutcome, Sampling, Scheduler, SchedulerOptions,
-        Shaping, Speculation, Stops, Text, WidthPolicy, Work,
+        Bounds, Discipline, Limits, Request, RowOutcome, Scheduler, SchedulerOptions, Text,
+        WidthPolicy, Work,
     };
     use std::collections::HashMap;
 
@@ -265,16 +265,8 @@ mod tests {
 
     fn request(id: usize) -> Request {
         Request {
-            prompt: (0..5 + id % 40).map(|i| (i + id % 3) as u32).collect(),
-            sampling: Sampling::default(),
-            shaping: Shaping::default(),
-            stops: Stops::default(),
             limits: Limits { max_tokens: Some(3 + id * 7 % 60), ..Limits::default() },
-            speculation: Speculation::Auto,
-            priority: 0,
-            logprobs: None,
-            prompt_logprobs: None,
-            constraint: None,
+            ..Request::new((0..5 + id % 40).map(|i| (i + id % 3) as u32).collect())
         }
     }
 

@@ -169,6 +169,23 @@ pub struct Bounds {
 }
 
 impl Request {
+    /// A greedy generation behind `prompt` until the context ends: what a request is where nothing else
+    /// is said.
+    pub fn new(prompt: Vec<u32>) -> Request {
+        Request {
+            prompt,
+            sampling: Sampling::default(),
+            shaping: Shaping::default(),
+            stops: Stops::default(),
+            limits: Limits::default(),
+            speculation: Speculation::Auto,
+            priority: 0,
+            logprobs: None,
+            prompt_logprobs: None,
+            constraint: None,
+        }
+    }
+
     /// Most tokens of the sequence: the prompt and its output, within the context.
     pub fn limit(&self, bounds: &Bounds) -> usize {
         let output = self.limits.max_tokens.unwrap_or(bounds.context);
@@ -327,18 +344,7 @@ mod tests {
     }
 
     fn request(prompt: usize) -> Request {
-        Request {
-            prompt: vec![1; prompt],
-            sampling: Sampling::default(),
-            shaping: Shaping::default(),
-            stops: Stops::default(),
-            limits: Limits::default(),
-            speculation: Speculation::Auto,
-            priority: 0,
-            logprobs: None,
-            prompt_logprobs: None,
-            constraint: None,
-        }
+        Request::new(vec![1; prompt])
     }
 
     #[test]

@@ -3,9 +3,8 @@
 
 use allocation_counter::{AllocationInfo, measure};
 use schedule::{
-    Bounds, Chances, CostCurve, Discipline, Limits, Request, RowOutcome, Sampling, Scheduler,
-    SchedulerOptions, Shaping, Speculation, StepCost, StepPlan, Stops, Text, Then, WidthPolicy,
-    Work,
+    Bounds, Chances, CostCurve, Discipline, Request, RowOutcome, Scheduler, SchedulerOptions,
+    StepCost, StepPlan, Stops, Text, Then, WidthPolicy, Work,
 };
 
 const WIDTH: usize = 8;
@@ -36,16 +35,8 @@ fn scheduler(running: usize) -> Scheduler {
 
 fn request(id: u64) -> Request {
     Request {
-        prompt: (0..40).map(|i| ((id + i) % 1000) as u32).collect(),
-        sampling: Sampling::default(),
-        shaping: Shaping::default(),
         stops: Stops { ids: vec![2], strings: vec!["\n\n".into()] },
-        limits: Limits::default(),
-        speculation: Speculation::Auto,
-        priority: 0,
-        logprobs: None,
-        prompt_logprobs: None,
-        constraint: None,
+        ..Request::new((0..40).map(|i| ((id + i) % 1000) as u32).collect())
     }
 }
 

@@ -5,8 +5,8 @@
 use device::{Cpu, Threads};
 use engine::draft::NoDrafter;
 use engine::{
-    Engine, EngineOptions, Features, Handle, Limits, Pair, PairOptions, Parts, Request, Sampling,
-    Service, Shaping, Speculation, Stops, Target,
+    Engine, EngineOptions, Features, Handle, Limits, Pair, PairOptions, Parts, Request, Service,
+    Target,
 };
 use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::Pass;
@@ -67,16 +67,8 @@ fn engine(pair: &Pair) -> Engine {
 
 fn request(tokens: usize) -> Request {
     Request {
-        prompt: vec![10, 11],
-        sampling: Sampling::default(),
-        shaping: Shaping::default(),
-        stops: Stops::default(),
         limits: Limits { max_tokens: Some(tokens), ..Limits::default() },
-        speculation: Speculation::Auto,
-        priority: 0,
-        logprobs: None,
-        prompt_logprobs: None,
-        constraint: None,
+        ..Request::new(vec![10, 11])
     }
 }
 

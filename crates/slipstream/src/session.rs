@@ -139,7 +139,6 @@ impl Session {
     ) -> Request {
         let ids = if args.ignore_eos { Vec::new() } else { self.tokenizer.end_ids().to_vec() };
         Request {
-            prompt,
             sampling,
             shaping: args.shaping.shaping(),
             stops: Stops { ids, strings: args.stop.clone() },
@@ -149,10 +148,7 @@ impl Session {
                 timeout: args.timeout,
             },
             speculation: self.speculation,
-            priority: 0,
-            logprobs: None,
-            prompt_logprobs: None,
-            constraint: None,
+            ..Request::new(prompt)
         }
     }
 

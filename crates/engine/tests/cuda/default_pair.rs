@@ -1,56 +1,24 @@
 //! The default pair, which is fetched as the program fetches it.
 
+use crate::questions::{QUESTIONS, files, requests};
 use crate::{accepted, bytes, on_card, run, undrafted};
 use engine::draft::Scripted;
-use engine::{Engine, EngineOptions, Limits, Pair, Request, Sampling, Shaping, Speculation, Stops};
-use fetch::Progress;
-use model::chat::{ChatOptions, Message};
-
-const QUESTIONS: [&str; 6] = [
-    "Give me three uses for a paper clip.",
-    "Write a Python function that returns the n-th Fibonacci number.",
-    "List ten animals that live in the sea.",
-    "Tell me a short story about a lighthouse keeper.",
-    "Give the capital, population and currency of Japan as JSON.",
-    "Why is the sky blue?",
-];
+use engine::{Engine, EngineOptions, Pair, Request, Speculation};
 
 fn pair() -> Pair {
-    let get = |name| match fetch::resolve(name, Progress::for_stderr()) {
-        Ok(path) => path,
-        Err(error) => panic!("this test needs the default pair, which could not be had: {error}"),
-    };
-    on_card(&get(fetch::DEFAULT_TARGET), Some(&get(fetch::DEFAULT_DRAFTER)))
+    let (target, draft) = files();
+    on_card(&target, Some(&draft))
 }
 
 fn options() -> EngineOptions {
     EngineOptions { max_running: QUESTIONS.len(), kv_tokens: Some(2048), ..Default::default() }
 }
 
-fn requests(pair: &Pair, temperature: f32) -> Vec<Request> {
-    let template = pair.template.as_ref().expect("the default target has a template");
-    let request = |(seed, question): (usize, &&str)| Request {
-        prompt: template
-            .encode(&pair.tokenizer, &[Message::new("user", *question)], &ChatOptions::default())
-            .expect("the template takes a question"),
-        sampling: Sampling { temperature, seed: seed as u64, ..Sampling::default() },
-        shaping: Shaping::default(),
-        stops: Stops { ids: pair.tokenizer.end_ids().to_vec(), strings: vec![] },
-        limits: Limits { max_tokens: Some(64), ..Limits::default() },
-        speculation: Speculation::Auto,
-        priority: 0,
-        logprobs: None,
-        prompt_logprobs: None,
-        constraint: None,
-    };
-    QUESTIONS.iter().enumerate().map(request).collect()
-}
-
 #[test]
 fn drafts_batches_and_chunks_change_no_byte() {
     for temperature in [0.0, 0.7, 1.0] {
         let loaded = pair();
-        let requests = requests(&loaded, temperature);
+        let requests = requests(&loaded, temperature, Speculation::Auto, 64);
         let mut engine = Engine::new(loaded, options());
         let truth = bytes(&run(&mut engine, &undrafted(&requests)));
         assert!(truth.iter().all(|(ids, text)| !ids.is_empty() && !text.is_empty()));

@@ -3,15 +3,18 @@
 //! They read `fixtures/` from the working directory, or from where they were built.
 
 mod default_pair;
+#[path = "../kit/default_pair.rs"]
+mod questions;
+#[path = "../kit/tiny.rs"]
+mod requests;
 mod scores;
 mod tiny;
 
+pub(crate) use requests::{fixed, prompt, request};
+
 use device::Cpu;
 use engine::cuda::Card;
-use engine::{
-    Engine, EngineOptions, Limits, Output, Pair, PairOptions, Request, Sampling, Shaping,
-    Speculation, Stops, WidthPolicy,
-};
+use engine::{Engine, Output, Pair, PairOptions, Request, Speculation};
 use std::path::{Path, PathBuf};
 
 pub(crate) fn fixture(name: &str) -> PathBuf {
@@ -31,34 +34,6 @@ pub(crate) fn on_card(target: &Path, draft: Option<&Path>) -> Pair {
 /// A tiny pair on the first card.
 pub(crate) fn pair(target: &str, draft: Option<&str>) -> Pair {
     on_card(&fixture(target), draft.map(fixture).as_deref())
-}
-
-/// A request of `max_tokens` tokens that nothing else ends.
-pub(crate) fn request(prompt: &[u32], max_tokens: usize) -> Request {
-    Request {
-        prompt: prompt.to_vec(),
-        sampling: Sampling::default(),
-        shaping: Shaping::default(),
-        stops: Stops::default(),
-        limits: Limits { max_tokens: Some(max_tokens), ..Limits::default() },
-        speculation: Speculation::Auto,
-        priority: 0,
-        logprobs: None,
-        prompt_logprobs: None,
-        constraint: None,
-    }
-}
-
-/// A prompt of `len` ids that depends on `seed`.
-pub(crate) fn prompt(seed: u64, len: usize) -> Vec<u32> {
-    (0..len as u64)
-        .map(|i| (((seed * 7919 + i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) % 250) as u32)
-        .collect()
-}
-
-/// Options whose widths are as asked for.
-pub(crate) fn fixed() -> EngineOptions {
-    EngineOptions { widths: WidthPolicy::Fixed, ..EngineOptions::default() }
 }
 
 /// The same requests without drafts.

@@ -1,10 +1,7 @@
 //! The default target against transformers, which computed in f32 on the same weights expanded.
 
 use crate::{cpu, files};
-use engine::{
-    Engine, EngineOptions, Limits, Pair, PairOptions, Request, Sampling, Shaping, Speculation,
-    Stops,
-};
+use engine::{Engine, EngineOptions, Limits, Pair, PairOptions, Request, Speculation, Stops};
 use kernels::choose::log_probs;
 use model::Precision;
 use model::checkpoint::Checkpoint;
@@ -140,16 +137,10 @@ fn the_drafter_accepts_as_the_reference_does() {
     let mut compared = 0;
     for case in golden.cases {
         let request = Request {
-            prompt: case.prompt_ids,
-            sampling: Sampling::default(),
-            shaping: Shaping::default(),
             stops: Stops { ids: golden.end_ids.clone(), strings: vec![] },
             limits: Limits { max_tokens: Some(case.tokens.len()), ..Limits::default() },
             speculation: Speculation::Width(golden.verify_width),
-            priority: 0,
-            logprobs: None,
-            prompt_logprobs: None,
-            constraint: None,
+            ..Request::new(case.prompt_ids)
         };
         let output = engine.run(vec![request]).expect("runs").remove(0);
         assert_eq!(output.ids(), case.tokens);

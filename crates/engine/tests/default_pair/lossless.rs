@@ -1,23 +1,16 @@
 //! Same seed, same bytes with the real pair. `slipstream bench lossless` does this at length.
 
+use crate::kit::{QUESTIONS, requests};
 use crate::{cpu, files};
 use device::{Sim, SimOptions, SimOrder};
 use engine::draft::Scripted;
 use engine::{
-    Engine, EngineOptions, Limits, Output, Pair, PairOptions, Request, Sampling, Shaping,
-    Speculation, Stops,
+    Engine, EngineOptions, Limits, Output, Pair, PairOptions, Request, Shaping, Speculation,
 };
-use model::chat::{ChatOptions, Message};
 use std::time::Duration;
 
-const QUESTIONS: [&str; 6] = [
-    "Give me three uses for a paper clip.",
-    "Write a Python function that returns the n-th Fibonacci number.",
-    "List ten animals that live in the sea.",
-    "Tell me a short story about a lighthouse keeper.",
-    "Give the capital, population and currency of Japan as JSON.",
-    "Why is the sky blue?",
-];
+/// Output tokens of a question at most.
+const TOKENS: usize = 48;
 
 fn pair() -> Pair {
     let (target, draft) = files();
@@ -26,25 +19,6 @@ fn pair() -> Pair {
 
 fn options() -> EngineOptions {
     EngineOptions { max_running: QUESTIONS.len(), kv_tokens: Some(2048), ..Default::default() }
-}
-
-fn requests(pair: &Pair, temperature: f32, speculation: Speculation) -> Vec<Request> {
-    let template = pair.template.as_ref().expect("the default target has a template");
-    let request = |(seed, question): (usize, &&str)| Request {
-        prompt: template
-            .encode(&pair.tokenizer, &[Message::new("user", *question)], &ChatOptions::default())
-            .expect("the template takes a question"),
-        sampling: Sampling { temperature, seed: seed as u64, ..Sampling::default() },
-        shaping: Shaping::default(),
-        stops: Stops { ids: pair.tokenizer.end_ids().to_vec(), strings: vec![] },
-        limits: Limits { max_tokens: Some(48), ..Limits::default() },
-        speculation,
-        priority: 0,
-        logprobs: None,
-        prompt_logprobs: None,
-        constraint: None,
-    };
-    QUESTIONS.iter().enumerate().map(request).collect()
 }
 
 fn bytes(outputs: &[Output]) -> Vec<(Vec<u32>, String)> {
@@ -71,7 +45,7 @@ fn wide_is_plain(
 fn drafts_batches_and_chunks_change_no_byte() {
     for temperature in [0.0, 0.7, 1.0] {
         let loaded = pair();
-        let plain = requests(&loaded, temperature, Speculation::Off);
+        let plain = requests(&loaded, temperature, Speculation::Off, TOKENS);
         let mut engine = Engine::new(loaded, options());
         let truth = bytes(&engine.run(plain.clone()).expect("runs"));
         assert!(truth.iter().all(|(ids, text)| !ids.is_empty() && !text.is_empty()));
@@ -81,7 +55,7 @@ fn drafts_batches_and_chunks_change_no_byte() {
         }
         for (chunk, max_running) in [(1, 6), (7, 1), (64, 3)] {
             let options = EngineOptions { chunk, max_running, ..options() };
-            let auto = requests(&pair(), temperature, Speculation::Auto);
+            let auto = requests(&pair(), temperature, Speculation::Auto, TOKENS);
             let outputs = Engine::new(pair(), options).run(auto).expect("runs");
             assert_eq!(bytes(&outputs), truth, "T {temperature}, chunks of {chunk}");
         }
@@ -101,7 +75,7 @@ fn drafts_batches_and_chunks_change_no_byte() {
             ("random", Box::new(Scripted::new(8, random))),
         ];
         for (name, drafter) in drafters {
-            let auto = requests(&pair(), temperature, Speculation::Auto);
+            let auto = requests(&pair(), temperature, Speculation::Auto, TOKENS);
             let outputs = Engine::with_drafter(pair(), drafter, options()).run(auto).expect("runs");
             assert_eq!(bytes(&outputs), truth, "T {temperature}, {name} drafter");
         }
@@ -114,8 +88,10 @@ fn drafts_batches_and_chunks_change_no_byte() {
 fn shaped_logits_are_the_same_with_and_without_drafts() {
     for temperature in [0.0, 0.8] {
         let loaded = pair();
-        let (ends, unshaped) =
-            (loaded.tokenizer.end_ids().to_vec(), requests(&loaded, temperature, Speculation::Off));
+        let (ends, unshaped) = (
+            loaded.tokenizer.end_ids().to_vec(),
+            requests(&loaded, temperature, Speculation::Off, TOKENS),
+        );
         let shape = |(i, request): (usize, Request)| Request {
             shaping: Shaping {
                 presence_penalty: [0.0, 0.9, -0.3][i % 3],
@@ -164,9 +140,9 @@ fn blocks_as_wide_as_their_drafts_are_worth_change_no_byte() {
     let sim = Sim::with(SimOptions { order: SimOrder::Timed, durations, ..SimOptions::default() });
     let mut engine = Engine::on(&sim, pair(), EngineOptions { max_running: 1, ..options() });
     for temperature in [0.0, 0.7] {
-        let plain = requests(&pair(), temperature, Speculation::Off);
+        let plain = requests(&pair(), temperature, Speculation::Off, TOKENS);
         let truth = bytes(&engine.run(plain).expect("runs"));
-        let drafted = requests(&pair(), temperature, Speculation::Auto);
+        let drafted = requests(&pair(), temperature, Speculation::Auto, TOKENS);
         let outputs = engine.run(drafted).expect("runs");
         assert_eq!(bytes(&outputs), truth, "T {temperature}");
         let sum = |of: fn(&Output) -> usize| outputs.iter().map(of).sum::<usize>();

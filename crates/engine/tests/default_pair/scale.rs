@@ -4,8 +4,8 @@
 
 use crate::{cpu, files};
 use engine::{
-    Engine, EngineOptions, Limits, Output, Pair, PairOptions, Request, Sampling, Shaping,
-    Speculation, Stops, WidthPolicy,
+    Engine, EngineOptions, Limits, Output, Pair, PairOptions, Request, Sampling, Speculation,
+    Stops, WidthPolicy,
 };
 use model::chat::{ChatOptions, Message};
 
@@ -60,16 +60,11 @@ fn requests(pair: &Pair, speculation: impl Fn(usize) -> Speculation) -> Vec<Requ
         template.encode(&pair.tokenizer, &messages, &options).expect("the template takes them")
     };
     let request = |i: usize| Request {
-        prompt: prompt(i),
         sampling: sampling(i * 5 % 8),
-        shaping: Shaping::default(),
         stops: Stops { ids: pair.tokenizer.end_ids().to_vec(), strings: vec![] },
         limits: Limits { max_tokens: Some(3 + i * 7 % 18), ..Limits::default() },
         speculation: speculation(i),
-        priority: 0,
-        logprobs: None,
-        prompt_logprobs: None,
-        constraint: None,
+        ..Request::new(prompt(i))
     };
     (0..COUNT).map(request).collect()
 }

@@ -1,11 +1,10 @@
 //! Tiny models and short ways to run requests on them.
 
+pub(crate) use crate::kit::{fixed, prompt, request};
+
 use device::Cpu;
 use engine::draft::Drafter;
-use engine::{
-    Engine, EngineOptions, Limits, Output, Pair, PairOptions, Request, Sampling, Shaping,
-    Speculation, Stops, WidthPolicy,
-};
+use engine::{Engine, EngineOptions, Output, Pair, PairOptions, Request, Speculation};
 use std::path::{Path, PathBuf};
 
 /// A committed tiny model.
@@ -18,34 +17,6 @@ pub(crate) fn pair(target: &str, draft: Option<&str>) -> Pair {
     let draft = draft.map(fixture);
     Pair::load(&Cpu::new(2), &fixture(target), draft.as_deref(), &PairOptions::default())
         .expect("the committed models load")
-}
-
-/// A request of `max_tokens` tokens that nothing else ends.
-pub(crate) fn request(prompt: &[u32], max_tokens: usize) -> Request {
-    Request {
-        prompt: prompt.to_vec(),
-        sampling: Sampling::default(),
-        shaping: Shaping::default(),
-        stops: Stops::default(),
-        limits: Limits { max_tokens: Some(max_tokens), ..Limits::default() },
-        speculation: Speculation::Auto,
-        priority: 0,
-        logprobs: None,
-        prompt_logprobs: None,
-        constraint: None,
-    }
-}
-
-/// Options whose widths are as asked for: what is drafted does not depend on a clock.
-pub(crate) fn fixed() -> EngineOptions {
-    EngineOptions { widths: WidthPolicy::Fixed, ..EngineOptions::default() }
-}
-
-/// A prompt of `len` ids that depends on `seed`.
-pub(crate) fn prompt(seed: u64, len: usize) -> Vec<u32> {
-    (0..len as u64)
-        .map(|i| (((seed * 7919 + i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) % 250) as u32)
-        .collect()
 }
 
 /// Runs requests on a fresh engine without a drafter.

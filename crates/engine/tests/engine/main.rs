@@ -4,6 +4,8 @@ mod absorb;
 mod common;
 mod context;
 mod drafter;
+#[path = "../kit/tiny.rs"]
+mod kit;
 mod lossless;
 mod prefix;
 mod prompts;

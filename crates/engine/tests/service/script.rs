@@ -3,8 +3,8 @@
 
 use engine::draft::{Drafter, NoDrafter};
 use engine::{
-    Engine, EngineOptions, Features, Limits, Parts, Request, Sampling, Shaping, Speculation, Stops,
-    Target, Vocabulary, WidthPolicy,
+    Engine, EngineOptions, Features, Limits, Parts, Request, Sampling, Target, Vocabulary,
+    WidthPolicy,
 };
 use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::Pass;
@@ -29,16 +29,9 @@ pub(crate) fn expected(request: &Request) -> Vec<u32> {
 /// A request of `max_tokens` tokens that nothing else ends.
 pub(crate) fn request(seed: u64, max_tokens: usize) -> Request {
     Request {
-        prompt: vec![seed as u32 % VOCAB; 1 + seed as usize % 9],
         sampling: Sampling { seed, ..Sampling::default() },
-        shaping: Shaping::default(),
-        stops: Stops::default(),
         limits: Limits { max_tokens: Some(max_tokens), ..Limits::default() },
-        speculation: Speculation::Auto,
-        priority: 0,
-        logprobs: None,
-        prompt_logprobs: None,
-        constraint: None,
+        ..Request::new(vec![seed as u32 % VOCAB; 1 + seed as usize % 9])
     }
 }
 

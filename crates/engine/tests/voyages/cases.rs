@@ -3,8 +3,8 @@
 use device::{Sim, SimOptions};
 use engine::draft::{Draft, DraftRow, Drafter, NoDrafter};
 use engine::{
-    Engine, EngineOptions, Features, FinishReason, Limits, Parts, Request, Sampling, Shaping,
-    Speculation, Stops, Target, Vocabulary, WidthPolicy,
+    Engine, EngineOptions, Features, FinishReason, Limits, Parts, Request, Speculation, Stops,
+    Target, Vocabulary, WidthPolicy,
 };
 use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::Pass;
@@ -98,16 +98,8 @@ fn engine(sim: &Sim, drafter: Box<dyn Drafter>, max_running: usize) -> Engine<Si
 /// Counts from `start` on, after `before` numbers before it.
 fn count_from(start: u32, before: u32, max_tokens: usize) -> Request {
     Request {
-        prompt: (start - before..=start).collect(),
-        sampling: Sampling::default(),
-        shaping: Shaping::default(),
-        stops: Stops::default(),
         limits: Limits { max_tokens: Some(max_tokens), ..Limits::default() },
-        speculation: Speculation::Auto,
-        priority: 0,
-        logprobs: None,
-        prompt_logprobs: None,
-        constraint: None,
+        ..Request::new((start - before..=start).collect())
     }
 }
 

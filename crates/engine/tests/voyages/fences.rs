@@ -2,10 +2,7 @@
 
 use crate::script::{Quality, ScriptDrafter, ScriptTarget, Words};
 use device::{Device, LaneId, Sim, SimOptions, SimOrder};
-use engine::{
-    Engine, EngineOptions, Fence, Limits, Parts, Request, Sampling, Shaping, Speculation, Stops,
-    WidthPolicy,
-};
+use engine::{Engine, EngineOptions, Fence, Parts, Request, WidthPolicy};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,18 +72,7 @@ fn steady(fence: Fence) -> Step {
     let order = SimOrder::Timed;
     let sim = Sim::with(SimOptions { order, durations, ..SimOptions::default() });
     let mut engine = engine(&sim, fence);
-    let request = Request {
-        prompt: vec![1, 2, 3],
-        sampling: Sampling::default(),
-        shaping: Shaping::default(),
-        stops: Stops::default(),
-        limits: Limits::default(),
-        speculation: Speculation::Auto,
-        priority: 0,
-        logprobs: None,
-        prompt_logprobs: None,
-        constraint: None,
-    };
+    let request = Request::new(vec![1, 2, 3]);
     engine.submit(request).expect("the request is in bounds");
     let mut turns = |turns: usize| {
         let committed: usize = (0..turns)

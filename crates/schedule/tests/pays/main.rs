@@ -4,8 +4,7 @@
 
 use schedule::{
     Absorb, Bounds, Chances, CostCurve, Discipline, Limits, PlannedRow, Request, RowOutcome,
-    Sampling, Scheduler, SchedulerOptions, Shaping, Speculation, StepCost, StepPlan, Stops, Text,
-    Then, WidthPolicy, Work,
+    Scheduler, SchedulerOptions, Speculation, StepCost, StepPlan, Text, Then, WidthPolicy, Work,
 };
 use std::collections::HashMap;
 
@@ -116,16 +115,9 @@ impl Run {
 
 fn request(id: u64, speculation: Speculation) -> Request {
     Request {
-        prompt: (0..PROMPT as u32).map(|i| i + 100 * id as u32).collect(),
-        sampling: Sampling::default(),
-        shaping: Shaping::default(),
-        stops: Stops::default(),
         limits: Limits { max_tokens: Some(60 + id as usize * 77 % 140), ..Limits::default() },
         speculation,
-        priority: 0,
-        logprobs: None,
-        prompt_logprobs: None,
-        constraint: None,
+        ..Request::new((0..PROMPT as u32).map(|i| i + 100 * id as u32).collect())
     }
 }
 

@@ -6,8 +6,7 @@
 
 use schedule::{
     Absorb, Bounds, Chances, Discipline, Early, FinishReason, Limits, Outcome, PlannedRow, Request,
-    RowOutcome, Sampling, Scheduler, SchedulerOptions, Shaping, Speculation, StepPlan, Stops, Text,
-    Then, WidthPolicy, Work,
+    RowOutcome, Scheduler, SchedulerOptions, StepPlan, Text, Then, WidthPolicy, Work,
 };
 use std::collections::HashMap;
 
@@ -85,16 +84,8 @@ pub(crate) fn prompt(family: u32, len: usize) -> Vec<u32> {
 /// A greedy request that only its length ends.
 pub(crate) fn request(prompt: Vec<u32>, max_tokens: usize) -> Request {
     Request {
-        prompt,
-        sampling: Sampling::default(),
-        shaping: Shaping::default(),
-        stops: Stops::default(),
         limits: Limits { max_tokens: Some(max_tokens), ..Limits::default() },
-        speculation: Speculation::Auto,
-        priority: 0,
-        logprobs: None,
-        prompt_logprobs: None,
-        constraint: None,
+        ..Request::new(prompt)
     }
 }
 

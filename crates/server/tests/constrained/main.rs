@@ -7,7 +7,7 @@ mod schemas;
 use device::Cpu;
 use engine::{
     Constrained, Engine, EngineOptions, Limits, Output, Pair, PairOptions, Request, Sampling,
-    Shaping, Speculation, Stops, WidthPolicy,
+    Speculation, Stops, WidthPolicy,
 };
 use model::chat::{ChatOptions, Message};
 
@@ -41,18 +41,15 @@ pub(crate) fn request(
     let template = pair.template.as_ref().expect("the default target has a template");
     let messages = [Message::new("user", question)];
     Request {
-        prompt: template
-            .encode(&pair.tokenizer, &messages, &ChatOptions::default())
-            .expect("the template takes a question"),
         sampling: Sampling { seed, ..Sampling::default() },
-        shaping: Shaping::default(),
         stops: Stops { ids: pair.tokenizer.end_ids().to_vec(), strings: vec![] },
         limits: Limits { max_tokens: Some(40), ..Limits::default() },
-        speculation: Speculation::Auto,
-        priority: 0,
-        logprobs: None,
-        prompt_logprobs: None,
         constraint,
+        ..Request::new(
+            template
+                .encode(&pair.tokenizer, &messages, &ChatOptions::default())
+                .expect("the template takes a question"),
+        )
     }
 }
 

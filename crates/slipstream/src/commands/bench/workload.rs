@@ -4,7 +4,7 @@ use crate::args::{ModelArgs, WorkloadArgs};
 use crate::failure::Failure;
 use crate::session::{engine, load};
 use engine::draft::Drafter;
-use engine::{Engine, EngineOptions, Limits, Pair, Request, Sampling, Shaping, Speculation, Stops};
+use engine::{Engine, EngineOptions, Limits, Pair, Request, Sampling, Speculation, Stops};
 use model::chat::{ChatOptions, Message};
 use serde::Deserialize;
 use std::path::Path;
@@ -54,16 +54,11 @@ impl Workload {
     /// The requests, all with the same temperature; request `i` has seed `i`.
     pub(crate) fn requests(&self, temperature: f32, speculation: Speculation) -> Vec<Request> {
         let request = |(i, prompt): (usize, &Prompt)| Request {
-            prompt: prompt.ids.clone(),
             sampling: Sampling { temperature, seed: i as u64, ..Sampling::default() },
-            shaping: Shaping::default(),
             stops: Stops { ids: self.ends.clone(), strings: vec![] },
             limits: Limits { max_tokens: Some(self.max_tokens), ..Limits::default() },
             speculation,
-            priority: 0,
-            logprobs: None,
-            prompt_logprobs: None,
-            constraint: None,
+            ..Request::new(prompt.ids.clone())
         };
         self.prompts.iter().enumerate().map(request).collect()
     }

@@ -5,7 +5,7 @@ use super::lengths::{Draws, Lengths};
 use super::trace::{self, Entry, Prompt};
 use crate::commands::bench::workload;
 use crate::failure::Failure;
-use engine::{Limits, Pair, Request, Sampling, Shaping, Speculation, Stops};
+use engine::{Limits, Pair, Request, Sampling, Speculation, Stops};
 use model::tokenizer::Specials;
 use std::path::Path;
 use std::time::Duration;
@@ -47,16 +47,11 @@ impl Item {
             End::Length => Vec::new(),
         };
         Request {
-            prompt: self.prompt.clone(),
             sampling: Sampling { temperature, seed, ..Sampling::default() },
-            shaping: Shaping::default(),
             stops: Stops { ids, strings: Vec::new() },
             limits: Limits { max_tokens: Some(self.max_tokens), ..Limits::default() },
             speculation,
-            priority: 0,
-            logprobs: None,
-            prompt_logprobs: None,
-            constraint: None,
+            ..Request::new(self.prompt.clone())
         }
     }
 }
