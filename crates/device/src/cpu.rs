@@ -284,7 +284,8 @@ impl Shared {
     /// Waits for an epoch other than `seen`; returns the gate.
     fn wait_for_change(&self, seen: u64) -> u64 {
         for _ in 0..WORKER_SPINS {
-            let gate = self.gate.0.load(Ordering::Relaxed);
+            // Acquire: whoever sees the last epoch must see `stop`, too, or it sleeps for ever.
+            let gate = self.gate.0.load(Ordering::Acquire);
             if gate / EPOCH != seen {
                 return gate;
             }
