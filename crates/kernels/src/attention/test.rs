@@ -215,7 +215,7 @@ fn bits_do_not_depend_on_pages_chunks_threads_or_instructions() {
             let y = case.run(&mut random, Level::best(), Kind::Causal, how);
             assert!(y == expected, "(page size, chunk, threads) {how:?} of {geometry:?}");
         }
-        for level in Level::all() {
+        for level in Level::available() {
             let y = case.run(&mut random, level, Kind::Causal, (16, WHOLE, 1));
             assert!(y == expected, "{level:?} of {geometry:?}");
         }
