@@ -2,8 +2,8 @@
 //! and the choice of instruction set that runs them.
 //!
 //! A kernel is written once over [`Lanes`]; [`Level::dispatch`] compiles it for AVX-512, for
-//! AVX2 + FMA and for plain Rust. Every operation is a single IEEE operation per lane (a fused
-//! multiply-add rounds once, also where it is emulated), so all levels give the same bits.
+//! AVX2 + FMA, for NEON and for plain Rust. Every operation is a single IEEE operation per lane (a
+//! fused multiply-add rounds once, also where it is emulated), so all levels give the same bits.
 //!
 //! Files: one an instruction set.
 
@@ -11,6 +11,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 #[cfg(test)]
 mod test;
@@ -112,6 +114,8 @@ enum Set {
     Avx512,
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
     Portable,
 }
 
@@ -124,7 +128,10 @@ impl Level {
             let avx512 = avx2 && is_x86_feature_detected!("avx512f");
             avx512.then_some(Set::Avx512).into_iter().chain(avx2.then_some(Set::Avx2))
         };
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        let vector =
+            std::arch::is_aarch64_feature_detected!("neon").then_some(Set::Neon).into_iter();
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let vector = std::iter::empty();
         vector.chain([Set::Portable]).map(Level)
     }
@@ -144,6 +151,9 @@ impl Level {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Set::Avx2 => unsafe { run_avx2(kernel) },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: as above.
+            Set::Neon => unsafe { run_neon(kernel) },
             Set::Portable => kernel.run(portable::Portable(())),
         }
     }
@@ -163,4 +173,12 @@ unsafe fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
 #[target_feature(enable = "avx2,fma")]
 unsafe fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(avx2::Avx2(()))
+}
+
+/// # Safety
+/// The processor must have the features named.
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon")]
+unsafe fn run_neon<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(neon::Neon(()))
 }

@@ -93,3 +93,67 @@ fn sum_and_largest() {
         assert_eq!(level.dispatch(Sums(&x)).1, 14.0);
     }
 }
+
+/// What every operation makes of two vectors, and what `ge` does.
+struct Operations<'a>(&'a [f32; LANES], &'a [f32; LANES]);
+
+impl Kernel for Operations<'_> {
+    type Output = ([[f32; LANES]; 9], u16);
+    #[inline(always)]
+    fn run<L: Lanes>(self, lanes: L) -> Self::Output {
+        let (a, b) = (lanes.load(self.0), lanes.load(self.1));
+        let all = [
+            lanes.add(a, b),
+            lanes.sub(a, b),
+            lanes.mul(a, b),
+            lanes.div(a, b),
+            lanes.fma(a, b, a),
+            lanes.max(a, b),
+            lanes.min(a, b),
+            lanes.scale(a, b),
+            lanes.zero_below(a, a, b),
+        ];
+        let mut out = [[0.0; LANES]; 9];
+        for (v, out) in all.into_iter().zip(&mut out) {
+            lanes.store(v, out);
+        }
+        (out, lanes.ge(a, b))
+    }
+}
+
+#[test]
+fn every_operation_gives_the_same_bits() {
+    const EDGES: [f32; 10] = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        f32::MIN_POSITIVE,
+        1e-45,
+        f32::MAX,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+    ];
+    let mut random = Random::fresh();
+    for _ in 0..2_000 {
+        let mut vector = || -> [f32; LANES] {
+            std::array::from_fn(|_| match random.below(3) {
+                0 => EDGES[random.below(EDGES.len())],
+                1 => f32::from_bits(random.bits() as u32),
+                _ => random.uniform(-100.0, 100.0),
+            })
+        };
+        let (a, b) = (vector(), vector());
+        // Processors disagree about the bits of a NaN that they make.
+        let bits = |v: f32| if v.is_nan() { f32::NAN.to_bits() } else { v.to_bits() };
+        let results = |level: Level| {
+            let (values, mask) = level.dispatch(Operations(&a, &b));
+            (values.map(|values| values.map(bits)), mask)
+        };
+        let expected = results(Level::available().last().expect("plain Rust"));
+        for level in Level::available() {
+            assert_eq!(results(level), expected, "{level:?} of {a:?} and {b:?}");
+        }
+    }
+}
