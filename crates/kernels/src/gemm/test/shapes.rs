@@ -28,7 +28,7 @@ impl Random {
 }
 
 /// Shapes of every format.
-fn drawn(random: &mut Random) -> Vec<Case> {
+pub(super) fn drawn(random: &mut Random) -> Vec<Case> {
     let formats = BLOCKS.into_iter().chain(FLOATS);
     formats.flat_map(|f| [f; SHAPES]).map(|format| random.case(format)).collect()
 }
