@@ -11,6 +11,8 @@ use crate::format::{Coding, Format};
 use device::{Cpu, Disjoint};
 use std::ops::Range;
 
+#[cfg(target_arch = "aarch64")]
+use super::neon;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
 
@@ -23,6 +25,12 @@ pub(super) enum Isa {
     /// AVX2, FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// NEON with the dot-product instructions.
+    #[cfg(target_arch = "aarch64")]
+    NeonDot,
+    /// NEON.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
     /// Whatever the compiler makes of plain Rust.
     Portable,
 }
@@ -41,7 +49,13 @@ impl Isa {
                 && is_x86_feature_detected!("f16c");
             avx512.then_some(Isa::Avx512).into_iter().chain(avx2.then_some(Isa::Avx2))
         };
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        let vector = {
+            let neon = std::arch::is_aarch64_feature_detected!("neon");
+            let dot = neon && std::arch::is_aarch64_feature_detected!("dotprod");
+            dot.then_some(Isa::NeonDot).into_iter().chain(neon.then_some(Isa::Neon))
+        };
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let vector = std::iter::empty();
         vector.chain([Isa::Portable])
     }
@@ -68,6 +82,12 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Isa::Avx2 => unsafe { avx2::products(rounds) },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: as above.
+            Isa::NeonDot => unsafe { neon::products::<neon::Dot>(rounds) },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: as above.
+            Isa::Neon => unsafe { neon::products::<neon::Widen>(rounds) },
             Isa::Portable => portable::products(rounds),
         }
     }
@@ -105,12 +125,12 @@ type Loop<T> = unsafe fn(panel: &[u8], x: &[T], out: &mut [[f32; LANES]]);
 
 /// The loop of one module for a tile of `$width` rows.
 macro_rules! of_width {
-    ($module:ident::$function:ident::<$t:ty>, $width:expr) => {
+    ($module:ident::$function:ident::<$($t:ty),*>, $width:expr) => {
         match $width {
-            1 => $module::$function::<$t, 1>,
-            2 => $module::$function::<$t, 2>,
-            4 => $module::$function::<$t, 4>,
-            8 => $module::$function::<$t, 8>,
+            1 => $module::$function::<$($t,)* 1>,
+            2 => $module::$function::<$($t,)* 2>,
+            4 => $module::$function::<$($t,)* 4>,
+            8 => $module::$function::<$($t,)* 8>,
             other => unreachable!("a tile of {other} rows"),
         }
     };
@@ -122,6 +142,10 @@ fn block_loop<T: Stored>(isa: Isa, width: usize) -> Loop<Quantized> {
         Isa::Avx512 => of_width!(avx512::blocks::<T>, width),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => of_width!(avx2::blocks::<T>, width),
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonDot => of_width!(neon::blocks::<T, neon::Dot>, width),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => of_width!(neon::blocks::<T, neon::Widen>, width),
         Isa::Portable => of_width!(portable::blocks::<T>, width),
     }
 }
@@ -132,6 +156,8 @@ fn float_loop<T: Stored>(isa: Isa, width: usize) -> Loop<f32> {
         Isa::Avx512 => of_width!(avx512::floats::<T>, width),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => of_width!(avx2::floats::<T>, width),
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonDot | Isa::Neon => of_width!(neon::floats::<T>, width),
         Isa::Portable => of_width!(portable::floats::<T>, width),
     }
 }

@@ -20,6 +20,8 @@ mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod input;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod panel;
 mod portable;
 #[cfg(test)]
