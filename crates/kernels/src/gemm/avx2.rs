@@ -5,6 +5,7 @@ use super::cpu::{SUMS, Stored};
 use super::input::Quantized;
 use super::panel::{LANES, LINE};
 use crate::format::{Format, Min};
+use std::arch::asm;
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
@@ -264,7 +265,7 @@ pub(super) fn products(rounds: usize) -> i32 {
     let mut sums = [_mm256_setzero_si256(); SUMS];
     for _ in 0..2 * rounds {
         for sum in &mut sums {
-            let pairs = _mm256_maddubs_epi16(a, b);
+            let pairs = _mm256_maddubs_epi16(a, unknown(b));
             *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
         }
     }
@@ -274,6 +275,17 @@ pub(super) fn products(rounds: usize) -> i32 {
         unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), sum) };
         total + lanes.iter().sum::<i32>()
     })
+}
+
+/// `bytes`, of which the compiler then knows nothing: it cannot multiply once for many sums.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn unknown(mut bytes: __m256i) -> __m256i {
+    // SAFETY: a comment does nothing.
+    unsafe {
+        asm!("/* {} */", inout(ymm_reg) bytes, options(nomem, nostack, preserves_flags));
+    }
+    bytes
 }
 
 #[inline]
