@@ -7,6 +7,7 @@ use crate::draft::{DflashDrafter, Drafter, NoDrafter};
 use crate::memory::Geometry;
 use crate::target::{LanguageModel, Target};
 use device::Cpu;
+use kernels::kv_store::KvFormat;
 use model::chat::ChatTemplate;
 use model::checkpoint::Checkpoint;
 use model::config::ModelConfig;
@@ -27,6 +28,8 @@ pub struct PairOptions {
     pub block: Option<usize>,
     /// How the drafter's weights are held.
     pub draft_precision: Precision,
+    /// How keys and values are stored on the CPU; cards store them as bf16.
+    pub kv: KvFormat,
 }
 
 impl Default for PairOptions {
@@ -35,6 +38,7 @@ impl Default for PairOptions {
             precision: Precision::AsStored,
             block: None,
             draft_precision: Precision::Int8,
+            kv: KvFormat::default(),
         }
     }
 }
@@ -63,6 +67,8 @@ pub struct OnHost {
     pub target: Decoder,
     /// The drafter, if there is one.
     pub draft: Option<Dflash>,
+    /// How the keys and values of both are stored.
+    pub kv: KvFormat,
 }
 
 /// What a pair's models become once they have memory.
@@ -121,7 +127,8 @@ impl Pair {
         let target = Decoder::load(cpu, &files, options.precision)?;
         let mut unused = files.unused();
         unused.extend(draft.iter().flat_map(|d| d.unused().iter().cloned()));
-        let models = Models::Host(Box::new(OnHost { cpu: cpu.clone(), target, draft }));
+        let kv = options.kv;
+        let models = Models::Host(Box::new(OnHost { cpu: cpu.clone(), target, draft, kv }));
         Ok(Pair { tokenizer, template, models, unused })
     }
 
@@ -184,22 +191,24 @@ impl Pair {
 
 impl OnHost {
     pub(crate) fn kv_token_bytes(&self) -> usize {
-        let draft = self.draft.as_ref().map_or(0, Dflash::kv_token_bytes);
-        self.target.kv_token_bytes() + draft
+        let draft = self.draft.as_ref().map_or(0, |draft| draft.kv_token_bytes(self.kv));
+        self.target.kv_token_bytes(self.kv) + draft
     }
 
     /// Target and drafter with memory; ids below `allowed` may be chosen.
     pub(crate) fn with_memory(self, geometry: &Geometry, allowed: usize) -> Faces {
-        let OnHost { cpu, target, draft } = self;
+        let OnHost { cpu, target, draft, kv: format } = self;
         let &Geometry { pages, page_size, .. } = geometry;
         let target = Arc::new(target);
         let drafter: Box<dyn Drafter> = match draft {
             Some(model) => {
                 let (cpu, target) = (cpu.clone(), target.clone());
-                Box::new(DflashDrafter::new(cpu, model, target, pages, page_size, allowed))
+                let kv = model.kv_pool(format, pages, page_size);
+                Box::new(DflashDrafter::new(cpu, model, target, kv, allowed))
             }
             None => Box::new(NoDrafter),
         };
-        (Box::new(LanguageModel::new(cpu, target, pages, page_size, allowed)), drafter)
+        let kv = target.kv_pool(format, pages, page_size);
+        (Box::new(LanguageModel::new(cpu, target, kv, allowed)), drafter)
     }
 }

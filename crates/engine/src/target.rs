@@ -131,11 +131,9 @@ impl LanguageModel {
     pub(crate) fn new(
         cpu: Cpu,
         decoder: Arc<Decoder>,
-        pages: usize,
-        page_size: usize,
+        kv: KvPool,
         allowed: usize,
     ) -> LanguageModel {
-        let kv = decoder.kv_pool(pages, page_size);
         let (workspace, logits, scored) = (Workspace::default(), Vec::new(), Vec::new());
         LanguageModel { cpu, decoder, kv, workspace, logits, scored, allowed }
     }

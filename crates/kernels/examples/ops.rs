@@ -5,7 +5,7 @@ use device::Cpu;
 use kernels::activation::swiglu;
 use kernels::attention::{Launch, Sight, Span, Tail, attention};
 use kernels::choose::{Draw, choose, log_probs};
-use kernels::kv_store::KvPool;
+use kernels::kv_store::{KvFormat, KvPool};
 use kernels::norm::{add_rms_norm, rms_norm_in_place};
 use kernels::rope::{Angles, rope};
 use std::time::Instant;
@@ -43,9 +43,9 @@ fn floats(len: usize) -> Vec<f32> {
         .collect()
 }
 
-fn time_attention(cpu: &Cpu) {
+fn time_attention(cpu: &Cpu, format: KvFormat) {
     let pages = 64;
-    let mut pool = KvPool::new(LAYERS, pages, 16, KV_HEADS, DIM);
+    let mut pool = KvPool::new(format, LAYERS, pages, 16, KV_HEADS, DIM);
     let slots: Vec<u32> = (0..1024).collect();
     let kv = floats(1024 * KV_HEADS * DIM);
     for layer in 0..LAYERS {
@@ -57,7 +57,8 @@ fn time_attention(cpu: &Cpu) {
     {
         let q = floats(rows * HIDDEN);
         let mut out = vec![0.0; q.len()];
-        time(&format!("attention, {rows} rows after {context}"), |round| {
+        let name = format!("attention over {}, {rows} rows after {context}", format.name());
+        time(&name, |round| {
             let launch = Launch {
                 pool: &pool,
                 layer: pool.layer(round % LAYERS),
@@ -154,7 +155,9 @@ fn main() {
     let threads = std::env::args().nth(1).map_or(2, |n| n.parse().expect("a number of threads"));
     let cpu = Cpu::new(threads);
     println!("{threads} threads");
-    time_attention(&cpu);
+    for format in KvFormat::ALL {
+        time_attention(&cpu, format);
+    }
     time_choose(&cpu);
     time_small(&cpu);
 }

@@ -9,7 +9,7 @@ use crate::pass::{Pass, Work};
 use device::Cpu;
 use kernels::embed::embed;
 use kernels::gemm::{Product, Scratch, Weight, gemm};
-use kernels::kv_store::KvPool;
+use kernels::kv_store::{KvFormat, KvPool};
 
 /// A loaded target model.
 pub struct Decoder {
@@ -69,15 +69,15 @@ impl Decoder {
     }
 
     /// A KV pool for this model.
-    pub fn kv_pool(&self, pages: usize, page_size: usize) -> KvPool {
+    pub fn kv_pool(&self, format: KvFormat, pages: usize, page_size: usize) -> KvPool {
         let c = &self.config;
-        KvPool::new(c.layers, pages, page_size, c.kv_heads, c.head_dim)
+        KvPool::new(format, c.layers, pages, page_size, c.kv_heads, c.head_dim)
     }
 
     /// Bytes of KV memory a token takes.
-    pub fn kv_token_bytes(&self) -> usize {
+    pub fn kv_token_bytes(&self, format: KvFormat) -> usize {
         let c = &self.config;
-        KvPool::token_bytes(c.layers, c.kv_heads, c.head_dim)
+        KvPool::token_bytes(format, c.layers, c.kv_heads, c.head_dim)
     }
 
     /// The work of a pass through the layers, and of the head.

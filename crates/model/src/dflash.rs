@@ -16,7 +16,7 @@ use crate::load::{Loader, Precision};
 use crate::pass::{Pass, Work};
 use device::Cpu;
 use kernels::gemm::{Product, Weight, gemm};
-use kernels::kv_store::KvPool;
+use kernels::kv_store::{KvFormat, KvPool};
 use kernels::norm::rms_norm;
 use std::path::Path;
 
@@ -87,15 +87,15 @@ impl Dflash {
     }
 
     /// A KV pool for this drafter, with the target's pages.
-    pub fn kv_pool(&self, pages: usize, page_size: usize) -> KvPool {
+    pub fn kv_pool(&self, format: KvFormat, pages: usize, page_size: usize) -> KvPool {
         let c = &self.config.body;
-        KvPool::new(c.layers, pages, page_size, c.kv_heads, c.head_dim)
+        KvPool::new(format, c.layers, pages, page_size, c.kv_heads, c.head_dim)
     }
 
     /// Bytes of KV memory a token takes.
-    pub fn kv_token_bytes(&self) -> usize {
+    pub fn kv_token_bytes(&self, format: KvFormat) -> usize {
         let c = &self.config.body;
-        KvPool::token_bytes(c.layers, c.kv_heads, c.head_dim)
+        KvPool::token_bytes(format, c.layers, c.kv_heads, c.head_dim)
     }
 
     /// The work of a draft pass through the layers.

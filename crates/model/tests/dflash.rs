@@ -2,7 +2,7 @@
 //! the checks that a drafter belongs to its target.
 
 use device::Cpu;
-use kernels::kv_store::KvPool;
+use kernels::kv_store::{KvFormat, KvPool};
 use model::Precision;
 use model::checkpoint::Checkpoint;
 use model::config::ModelConfig;
@@ -45,7 +45,7 @@ fn target_config() -> ModelConfig {
 fn logits(cpu: &Cpu, model: &Dflash, target: &Decoder, draft: &Draft, chunk: usize) -> Vec<f32> {
     let context = draft.taps.len();
     let pages: Vec<u32> = (0..context.div_ceil(PAGE) as u32 + 1).rev().collect();
-    let mut kv: KvPool = model.kv_pool(pages.len(), PAGE);
+    let mut kv: KvPool = model.kv_pool(KvFormat::F32, pages.len(), PAGE);
     let mut w = DraftWorkspace::default();
     for (i, taps) in draft.taps.chunks(chunk).enumerate() {
         let mut rows = Pass::default();

@@ -2,6 +2,7 @@
 //! checkpoints of every family. `fixtures/README.md` says how the goldens were made.
 
 use device::Cpu;
+use kernels::kv_store::{KvFormat, KvPool};
 use model::Precision;
 use model::checkpoint::Checkpoint;
 use model::decoder::{Decoder, Workspace};
@@ -57,7 +58,7 @@ struct Runner {
     cpu: Cpu,
     decoder: Decoder,
     workspace: Workspace,
-    kv: kernels::kv_store::KvPool,
+    kv: KvPool,
     pages: Vec<u32>,
     len: usize,
 }
@@ -68,7 +69,7 @@ impl Runner {
         let files = Checkpoint::open(&fixtures().join(path)).expect("the checkpoint opens");
         let decoder = Decoder::load(&cpu, &files, precision).expect("the weights load");
         assert_eq!(files.unused(), Vec::<String>::new(), "every tensor has a use");
-        let kv = decoder.kv_pool(16, PAGE);
+        let kv = decoder.kv_pool(KvFormat::F32, 16, PAGE);
         // Pages out of order: only the page table knows where a token lies.
         let pages = (0..16).rev().collect();
         Runner { cpu, decoder, workspace: Workspace::default(), kv, pages, len: 0 }

@@ -9,6 +9,7 @@ use crate::commands::bench::perplexity::PerplexityArgs;
 use crate::commands::serve::ServeArgs;
 use clap::{Args, Parser, Subcommand};
 use engine::{Fence, Sampling};
+use kernels::kv_store::KvFormat;
 pub(crate) use place::Place;
 use shaping::ShapingArgs;
 use std::path::PathBuf;
@@ -72,6 +73,10 @@ pub(crate) struct ModelArgs {
     /// the text means nothing
     #[arg(long, value_name = "PATH", conflicts_with_all = ["draft", "plain"])]
     pub(crate) random_weights: Option<PathBuf>,
+    /// How keys and values are stored: f32, bf16 (half the memory, and half to read) or int8 (a quarter);
+    /// f32 otherwise on a CPU, while a GPU has bf16 only
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) kv_type: Option<KvFormat>,
     /// Threads; one for each CPU otherwise
     #[arg(long, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
     pub(crate) threads: Option<usize>,

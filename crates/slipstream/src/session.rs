@@ -15,6 +15,7 @@ use engine::{
     Request, Sampling, Speculation, Stops, Update,
 };
 use fetch::{Effort, Progress, Sources};
+use kernels::kv_store::KvFormat;
 use model::chat::{ChatOptions, ChatTemplate, Message};
 use model::tokenizer::Tokenizer;
 use std::io;
@@ -36,14 +37,24 @@ pub(crate) type Sink<'a> = &'a mut dyn FnMut(&Update) -> io::Result<()>;
 
 /// Fetches and loads the pair that `args` names.
 pub(crate) fn load(args: &ModelArgs) -> Result<Pair, Failure> {
-    load_as(args, &PairOptions::default())
+    load_as(args, &pair_options(args))
 }
 
-/// The same, with weights held as `options` say.
+/// How `args` say that a pair is held.
+pub(crate) fn pair_options(args: &ModelArgs) -> PairOptions {
+    PairOptions { kv: args.kv_type.unwrap_or_default(), ..PairOptions::default() }
+}
+
+/// As [`load`], with weights, keys and values held as `options` say.
 pub(crate) fn load_as(args: &ModelArgs, options: &PairOptions) -> Result<Pair, Failure> {
     let sources = Sources::from_env()?;
     let progress = Progress::for_stderr();
     let target = sources.resolve(&args.model, Effort::UseLocal, progress)?;
+    if let (Place::Cuda(_), Some(KvFormat::F32 | KvFormat::Int8)) = (args.device, args.kv_type) {
+        return Err(Failure::input(
+            "--kv-type: a GPU stores keys and values as bf16; leave it out, or run with --device cpu",
+        ));
+    }
     let (cpu, cache) = (Cpu::new(threads(args)), sources.cache.join("kernels"));
     if let Some(config) = &args.random_weights {
         let pair = cuda::random((args.device, cache), &cpu, config, &target)?;

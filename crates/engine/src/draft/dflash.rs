@@ -53,17 +53,15 @@ pub struct DflashDrafter {
 }
 
 impl DflashDrafter {
-    /// A drafter over pages of the target's geometry. It proposes ids from the lower half of those below
-    /// `allowed`.
+    /// A drafter over `kv`, [`Dflash::kv_pool`] with pages of the target's geometry. It proposes ids from
+    /// the lower half of those below `allowed`.
     pub fn new(
         cpu: Cpu,
         model: Dflash,
         target: Arc<Decoder>,
-        pages: usize,
-        page_size: usize,
+        kv: KvPool,
         allowed: usize,
     ) -> DflashDrafter {
-        let kv = model.kv_pool(pages, page_size);
         DflashDrafter {
             cpu,
             model,

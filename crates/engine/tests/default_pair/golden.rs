@@ -3,6 +3,7 @@
 use crate::{cpu, files};
 use engine::{Engine, EngineOptions, Limits, Pair, PairOptions, Request, Speculation, Stops};
 use kernels::choose::log_probs;
+use kernels::kv_store::KvFormat;
 use model::Precision;
 use model::checkpoint::Checkpoint;
 use model::decoder::{Decoder, Workspace};
@@ -46,7 +47,8 @@ fn forced(precision: Precision) -> Vec<Forced> {
     for case in golden.cases {
         let ids: Vec<u32> = case.prompt_ids.iter().chain(&case.output_ids).copied().collect();
         let pages: Vec<u32> = (0..ids.len().div_ceil(16) as u32).collect();
-        let (mut kv, mut w) = (decoder.kv_pool(pages.len(), 16), Workspace::default());
+        let (mut kv, mut w) =
+            (decoder.kv_pool(KvFormat::F32, pages.len(), 16), Workspace::default());
         let mut pass = Pass::default();
         pass.push(&ids, 0, &pages, 16);
         decoder.forward(&cpu, &mut w, &mut kv, &pass, &[]);

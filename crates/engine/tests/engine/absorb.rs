@@ -5,6 +5,7 @@ use device::{Cpu, Threads};
 use engine::draft::{DflashDrafter, Draft, DraftRow, Drafter, Scripted};
 use engine::{Engine, EngineOptions, Features, Parts, Request, Speculation, Target, Vocabulary};
 use kernels::choose::{Draw, LogProbs, Shape};
+use kernels::kv_store::KvFormat;
 use model::Precision;
 use model::checkpoint::Checkpoint;
 use model::decoder::Decoder;
@@ -70,7 +71,8 @@ fn witness(when: When, proposals: &Arc<Mutex<Proposals>>) -> Witness {
     let model = Dflash::load(&cpu, &draft, files.config(), None, Precision::Int8)
         .expect("the drafter loads");
     let allowed = target.config().vocab;
-    let drafter = DflashDrafter::new(cpu, model, Arc::new(target), PAGES, PAGE, allowed);
+    let kv = model.kv_pool(KvFormat::F32, PAGES, PAGE);
+    let drafter = DflashDrafter::new(cpu, model, Arc::new(target), kv, allowed);
     Witness { drafter, when, proposals: proposals.clone() }
 }
 

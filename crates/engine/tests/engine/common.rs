@@ -5,6 +5,7 @@ pub(crate) use crate::kit::{fixed, prompt, request};
 use device::Cpu;
 use engine::draft::Drafter;
 use engine::{Engine, EngineOptions, Output, Pair, PairOptions, Request, Speculation};
+use kernels::kv_store::KvFormat;
 use std::path::{Path, PathBuf};
 
 /// A committed tiny model.
@@ -14,8 +15,13 @@ pub(crate) fn fixture(name: &str) -> PathBuf {
 
 /// A tiny target, perhaps with a tiny drafter.
 pub(crate) fn pair(target: &str, draft: Option<&str>) -> Pair {
-    let draft = draft.map(fixture);
-    Pair::load(&Cpu::new(2), &fixture(target), draft.as_deref(), &PairOptions::default())
+    pair_as(target, draft, KvFormat::default())
+}
+
+/// The same, with keys and values in `kv`.
+pub(crate) fn pair_as(target: &str, draft: Option<&str>, kv: KvFormat) -> Pair {
+    let (draft, options) = (draft.map(fixture), PairOptions { kv, ..PairOptions::default() });
+    Pair::load(&Cpu::new(2), &fixture(target), draft.as_deref(), &options)
         .expect("the committed models load")
 }
 

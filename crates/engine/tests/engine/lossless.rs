@@ -1,9 +1,10 @@
 //! Same seed, same bytes: no drafter, width, batch, chunk or page size may change a token.
 
-use crate::common::{drafted, fixed, ids, pair, plain, prompt, request};
+use crate::common::{drafted, fixed, ids, pair, pair_as, plain, prompt, request};
 use device::Device;
 use engine::draft::{Drafter, Scripted};
 use engine::{Engine, EngineOptions, Fence, Request, Sampling, Speculation};
+use kernels::kv_store::KvFormat;
 
 const TARGETS: [&str; 4] = ["llama3", "qwen2", "qwen3", "mistral"];
 
@@ -106,6 +107,28 @@ fn a_real_drafter_changes_no_token() {
             assert_eq!(ids(&outputs), truth, "{draft}, width {width}, chunk {chunk}");
         }
     }
+}
+
+#[test]
+fn no_way_to_store_keys_and_values_lets_a_draft_change_a_token() {
+    let requests = requests();
+    let mut told = Vec::new();
+    for kv in KvFormat::ALL {
+        let mut alone = Engine::new(pair_as("qwen3", None, kv), fixed());
+        let truth = ids(&alone.run(requests.clone()).expect("plain requests run"));
+        for (chunk, page_size, max_running) in [(512, 16, 1), (7, 1, 6), (64, 64, 3)] {
+            let options =
+                EngineOptions { chunk, page_size, max_running, kv_tokens: Some(2048), ..fixed() };
+            let mut engine = Engine::new(pair_as("qwen3", Some("dflash"), kv), options);
+            // The second time most of each prompt is in the cache.
+            for _ in 0..2 {
+                let outputs = engine.run(requests.clone()).expect("drafted requests run");
+                assert_eq!(ids(&outputs), truth, "{kv:?}, chunk {chunk}, page {page_size}");
+            }
+        }
+        told.push(truth);
+    }
+    assert!(told[0] != told[2], "a quarter of the bytes shows somewhere in so many tokens");
 }
 
 #[test]

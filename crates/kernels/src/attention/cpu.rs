@@ -7,7 +7,7 @@
 
 use super::tile::{self, Finish, Merge, Split, View};
 use super::{Launch, SPLIT, Sight, Span, Tail};
-use crate::kv_store::padded;
+use crate::kv_store::{Element, Pages, padded, with_pages};
 use crate::lanes::{LANES, Level};
 use crate::spread::spread;
 use device::{Cpu, Disjoint};
@@ -128,49 +128,72 @@ impl<'a> Tile<'a> {
 
     /// Computes one split into `partial` (`[queries, state_len]`).
     fn split(&self, level: Level, keys: &Keys, q: &[f32], partial: &mut [f32]) {
+        match (keys, &self.launch.tail) {
+            (Keys::Pool(positions), _) => with_pages!(&self.launch.layer.0, pages => {
+                self.split_of_pool(level, pages, keys, positions, q, partial)
+            }),
+            (Keys::Block(rows), Tail::Block { k, v, .. }) => {
+                let gathered = self.gather_block(rows, k, v);
+                let view = View::of_gathered(&gathered, self.launch.pool.head_dim);
+                level.dispatch(Split { tile: self, keys, view, q, partial });
+            }
+            (Keys::Block(_), Tail::Causal) => unreachable!("a causal launch has no block"),
+        }
+    }
+
+    /// [`Tile::split`] of `positions` of the pool.
+    fn split_of_pool<E: Element>(
+        &self,
+        level: Level,
+        pages: &Pages<E>,
+        keys: &Keys,
+        positions: &Range<usize>,
+        q: &[f32],
+        partial: &mut [f32],
+    ) {
         let gathered;
-        let view = match keys {
-            Keys::Pool(range) if self.launch.pool.page_size.is_multiple_of(LANES) => {
-                View::of_pool(self, range.start)
-            }
-            _ => {
-                gathered = self.gather(keys);
-                View::of_gathered(&gathered.0, &gathered.1, self.launch.pool.head_dim)
-            }
+        let view = if self.launch.pool.page_size.is_multiple_of(LANES) {
+            View::of_pool(self, pages, positions.start)
+        } else {
+            gathered = self.gather(pages, positions);
+            View::of_gathered(&gathered, self.launch.pool.head_dim)
         };
         level.dispatch(Split { tile: self, keys, view, q, partial });
     }
 
-    /// Copies a split's keys and values as one page of [`SPLIT`] tokens.
-    fn gather(&self, keys: &Keys) -> (Vec<f32>, Vec<f32>) {
-        let pool = self.launch.pool;
-        let (dim, padded) = (pool.head_dim, padded(pool.head_dim));
-        let (mut k, mut v) = (vec![0.0; dim * SPLIT], vec![0.0; SPLIT * padded]);
-        match (keys, &self.launch.tail) {
-            (Keys::Block(rows), Tail::Block { k: from_k, v: from_v, .. }) => {
-                for (to, row) in rows.clone().enumerate() {
-                    let from = ((self.span.start + row) * pool.kv_heads + self.head) * dim;
-                    v[to * padded..][..dim].copy_from_slice(&from_v[from..from + dim]);
-                    for (d, x) in from_k[from..from + dim].iter().enumerate() {
-                        k[d * SPLIT + to] = *x;
-                    }
-                }
+    /// Copies a split's rows of the block as one page of [`SPLIT`] tokens.
+    fn gather_block(&self, rows: &Range<usize>, from_k: &[f32], from_v: &[f32]) -> Pages<f32> {
+        let (heads, dim) = (self.launch.pool.kv_heads, self.launch.pool.head_dim);
+        let mut to = Pages::new(SPLIT, dim);
+        for (at, row) in rows.clone().enumerate() {
+            let from = ((self.span.start + row) * heads + self.head) * dim;
+            to.v[at * padded(dim)..][..dim].copy_from_slice(&from_v[from..from + dim]);
+            for (d, x) in from_k[from..from + dim].iter().enumerate() {
+                to.k[d * SPLIT + at] = *x;
             }
-            (Keys::Pool(positions), _) => {
-                let page = pool.page_size;
-                for (to, token) in positions.clone().enumerate() {
-                    let id = self.launch.pages[self.span.first_page + token / page] as usize;
-                    let (block, offset) = (id * pool.kv_heads + self.head, token % page);
-                    let from = (block * page + offset) * padded;
-                    v[to * padded..][..dim].copy_from_slice(&self.launch.layer.v[from..from + dim]);
-                    for d in 0..dim {
-                        k[d * SPLIT + to] = self.launch.layer.k[(block * dim + d) * page + offset];
-                    }
-                }
-            }
-            (Keys::Block(_), Tail::Causal) => unreachable!("a causal launch has no block"),
         }
-        (k, v)
+        to
+    }
+
+    /// Copies a split's keys and values, as they are stored, as one page of [`SPLIT`] tokens.
+    fn gather<E: Element>(&self, from: &Pages<E>, positions: &Range<usize>) -> Pages<E> {
+        let pool = self.launch.pool;
+        let (page, dim, padded) = (pool.page_size, pool.head_dim, padded(pool.head_dim));
+        let mut to = Pages::new(SPLIT, dim);
+        for (at, token) in positions.clone().enumerate() {
+            let id = self.launch.pages[self.span.first_page + token / page] as usize;
+            let (block, offset) = (id * pool.kv_heads + self.head, token % page);
+            let token = block * page + offset;
+            to.v[at * padded..][..dim].copy_from_slice(&from.v[token * padded..][..dim]);
+            for d in 0..dim {
+                to.k[d * SPLIT + at] = from.k[(block * dim + d) * page + offset];
+            }
+            if E::SCALED {
+                to.k_scales[at] = from.k_scales[token];
+                to.v_scales[at] = from.v_scales[token];
+            }
+        }
+        to
     }
 
     /// Writes the merged `state` of every query vector to its place in `out`.

@@ -1,6 +1,7 @@
 //! Attention against f64, and the independence of a row's bits from everything beside it.
 
 use super::*;
+use crate::kv_store::KvFormat;
 use crate::random::Random;
 
 /// Requests whose keys and values are known by position, and the queries of their last rows.
@@ -9,6 +10,7 @@ struct Case {
     kv_heads: usize,
     dim: usize,
     window: Option<usize>,
+    format: KvFormat,
     requests: Vec<Request>,
 }
 
@@ -48,7 +50,7 @@ impl Case {
                 q: random.floats(rows * heads * dim, 1.5),
             })
             .collect();
-        Case { heads, kv_heads, dim, window, requests }
+        Case { heads, kv_heads, dim, window, format: KvFormat::F32, requests }
     }
 
     fn scale(&self) -> f32 {
@@ -68,7 +70,7 @@ impl Case {
         let (row, kv_row) = (self.heads * self.dim, self.kv_heads * self.dim);
         let needed = |r: &Request| (r.context + r.rows).div_ceil(page_size);
         let pages = random.permutation(self.requests.iter().map(needed).sum::<usize>() + 3);
-        let mut pool = KvPool::new(1, pages.len(), page_size, self.kv_heads, self.dim);
+        let mut pool = KvPool::new(self.format, 1, pages.len(), page_size, self.kv_heads, self.dim);
         let all: Vec<u32> = (0..(pages.len() * page_size) as u32).collect();
         let nan = vec![f32::NAN; all.len() * kv_row];
         pool.store(&cpu, 0, &all, &nan, &nan);
@@ -172,6 +174,12 @@ impl Case {
 
 const WHOLE: usize = usize::MAX / 2;
 
+/// The largest difference from `reference`; NaN counts as one.
+fn worst(y: &[f32], reference: &[f64]) -> f64 {
+    let errors = y.iter().zip(reference).map(|(y, e)| (*y as f64 - e).abs());
+    errors.fold(0.0, |a, b| if a >= b { a } else { b })
+}
+
 #[test]
 fn matches_f64() {
     let mut random = Random::fresh();
@@ -183,11 +191,7 @@ fn matches_f64() {
                 for page_size in [1, 16] {
                     let how = (page_size, WHOLE, 2);
                     let y = case.run(&mut random, Level::best(), kind, how);
-                    let worst = y
-                        .iter()
-                        .zip(case.reference(kind))
-                        .map(|(y, e)| (*y as f64 - e).abs())
-                        .fold(0.0, |a, b| if a >= b { a } else { b });
+                    let worst = worst(&y, &case.reference(kind));
                     assert!(worst < 3e-6, "{geometry:?} {window:?} {kind:?}: off by {worst}");
                 }
             }
@@ -195,12 +199,67 @@ fn matches_f64() {
     }
 }
 
+/// Keys and values that a format stores without an error are read without one: whole numbers, of which the
+/// largest of each head is 127.
+#[test]
+fn what_is_stored_exactly_matches_f64() {
+    let mut random = Random::fresh();
+    let shapes = [(0, 1), (700, 1), (255, 3), (31, 40)];
+    for geometry in [(9, 3, 64), (2, 2, 5), (5, 1, 20)] {
+        for (format, window) in [KvFormat::Bf16, KvFormat::Int8]
+            .into_iter()
+            .flat_map(|format| [(format, None), (format, Some(20))])
+        {
+            let mut case = Case::new(&mut random, geometry, window, &shapes);
+            case.format = format;
+            let dim = case.dim;
+            for request in &mut case.requests {
+                // Small queries, since such keys are large.
+                request.q.iter_mut().for_each(|q| *q /= 64.0);
+                let vectors =
+                    request.k.chunks_exact_mut(dim).chain(request.v.chunks_exact_mut(dim));
+                for vector in vectors {
+                    let largest = vector.iter().fold(0.0, |m: f32, x| m.max(x.abs()));
+                    vector.iter_mut().for_each(|x| *x = (*x / largest * 127.0).round());
+                }
+            }
+            for kind in KINDS {
+                for page_size in [1, 16] {
+                    let how = (page_size, WHOLE, 2);
+                    let y = case.run(&mut random, Level::best(), kind, how);
+                    let worst = worst(&y, &case.reference(kind));
+                    assert!(worst < 3e-4, "{format:?} {geometry:?} {kind:?}: off by {worst}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_format_costs_what_its_steps_are() {
+    let mut random = Random::fresh();
+    let shapes = [(700, 1), (255, 3), (31, 40)];
+    let mut case = Case::new(&mut random, (9, 3, 64), None, &shapes);
+    let reference = case.reference(Kind::Causal);
+    // The values lie within 1, the scores within some units: a step of the one and of the other.
+    for (format, most) in [(KvFormat::Bf16, 1e-2), (KvFormat::Int8, 2e-2)] {
+        case.format = format;
+        let y = case.run(&mut random, Level::best(), Kind::Causal, (16, WHOLE, 2));
+        let worst = worst(&y, &reference);
+        assert!((1e-5..most).contains(&worst), "{format:?}: off by {worst}");
+    }
+}
+
 #[test]
 fn bits_do_not_depend_on_pages_chunks_threads_or_instructions() {
     let mut random = Random::fresh();
     let shapes = [(700, 1), (250, 12), (0, 70)];
-    for (geometry, window) in [((9, 3, 64), None), ((3, 1, 20), None), ((4, 2, 16), Some(90))] {
-        let case = Case::new(&mut random, geometry, window, &shapes);
+    let kinds = [((9, 3, 64), None), ((3, 1, 20), None), ((4, 2, 16), Some(90))];
+    for ((geometry, window), format) in
+        kinds.into_iter().flat_map(|kind| KvFormat::ALL.map(|format| (kind, format)))
+    {
+        let mut case = Case::new(&mut random, geometry, window, &shapes);
+        case.format = format;
         let expected = case.run(&mut random, Level::best(), Kind::Causal, (16, WHOLE, 1));
         for how in [
             (1, WHOLE, 1),
@@ -213,11 +272,14 @@ fn bits_do_not_depend_on_pages_chunks_threads_or_instructions() {
             (64, 33, 2),
         ] {
             let y = case.run(&mut random, Level::best(), Kind::Causal, how);
-            assert!(y == expected, "(page size, chunk, threads) {how:?} of {geometry:?}");
+            assert!(
+                y == expected,
+                "(page size, chunk, threads) {how:?} of {geometry:?}, {format:?}"
+            );
         }
         for level in Level::available() {
             let y = case.run(&mut random, level, Kind::Causal, (16, WHOLE, 1));
-            assert!(y == expected, "{level:?} of {geometry:?}");
+            assert!(y == expected, "{level:?} of {geometry:?}, {format:?}");
         }
     }
 }
@@ -243,19 +305,22 @@ fn bits_do_not_depend_on_other_requests() {
 #[test]
 fn a_later_row_that_is_not_finite_leaves_the_earlier_ones_alone() {
     let mut random = Random::fresh();
-    let mut case = Case::new(&mut random, (3, 1, 64), None, &[(100, 8)]);
-    let expected = case.run(&mut random, Level::best(), Kind::Causal, (16, WHOLE, 1));
-    case.requests[0].k[105 * 64..].fill(f32::NAN);
-    case.requests[0].v[105 * 64..].fill(f32::INFINITY);
-    let y = case.run(&mut random, Level::best(), Kind::Causal, (16, WHOLE, 1));
-    assert_eq!(y[..5 * 3 * 64], expected[..5 * 3 * 64]);
-    assert!(y[5 * 3 * 64..].iter().all(|y| y.is_nan()));
+    for format in KvFormat::ALL {
+        let mut case = Case::new(&mut random, (3, 1, 64), None, &[(100, 8)]);
+        case.format = format;
+        let expected = case.run(&mut random, Level::best(), Kind::Causal, (16, WHOLE, 1));
+        case.requests[0].k[105 * 64..].fill(f32::NAN);
+        case.requests[0].v[105 * 64..].fill(f32::INFINITY);
+        let y = case.run(&mut random, Level::best(), Kind::Causal, (16, WHOLE, 1));
+        assert_eq!(y[..5 * 3 * 64], expected[..5 * 3 * 64], "{format:?}");
+        assert!(y[5 * 3 * 64..].iter().all(|y| y.is_nan()), "{format:?}");
+    }
 }
 
 #[test]
 #[should_panic(expected = "needs 17 tokens' pages of the pool's 2")]
 fn a_span_past_its_pages_panics() {
-    let pool = KvPool::new(1, 2, 16, 1, 4);
+    let pool = KvPool::new(KvFormat::F32, 1, 2, 16, 1, 4);
     let launch = Launch {
         pool: &pool,
         layer: pool.layer(0),

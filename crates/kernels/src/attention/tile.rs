@@ -10,7 +10,7 @@
 
 use super::SPLIT;
 use super::cpu::{Keys, Tile};
-use crate::kv_store::padded;
+use crate::kv_store::{Element, Pages, padded};
 use crate::lanes::{Kernel, LANES, Lanes};
 use std::ops::Range;
 
@@ -19,11 +19,11 @@ pub(super) fn state_len(head_dim: usize) -> usize {
     padded(head_dim) + LANES
 }
 
-/// A split's keys and values as pages: `k` `[blocks, dim, page]`, `v` `[blocks, page, padded]`.
-/// The block of the split's page `p` is `ids[p] · heads + head`.
-pub(super) struct View<'a> {
-    k: &'a [f32],
-    v: &'a [f32],
+/// A split's keys and values as pages: `k` `[blocks, dim, page]`, `v` `[blocks, page, padded]`, the
+/// scales, if their elements have any, `[blocks, page]`. The block of the split's page `p` is
+/// `ids[p] · heads + head`.
+pub(super) struct View<'a, E> {
+    pages: &'a Pages<E>,
     ids: &'a [u32],
     /// Tokens a page holds, a multiple of [`LANES`].
     page: usize,
@@ -34,13 +34,12 @@ pub(super) struct View<'a> {
     offset: usize,
 }
 
-impl<'a> View<'a> {
+impl<'a, E: Element> View<'a, E> {
     /// The pool's own pages, from position `start` on.
-    pub(super) fn of_pool(tile: &Tile<'a>, start: usize) -> View<'a> {
+    pub(super) fn of_pool(tile: &Tile<'a>, pages: &'a Pages<E>, start: usize) -> View<'a, E> {
         let (launch, page) = (tile.launch, tile.launch.pool.page_size);
         View {
-            k: &launch.layer.k,
-            v: &launch.layer.v,
+            pages,
             ids: &launch.pages[tile.span.first_page + start / page..],
             page,
             heads: launch.pool.kv_heads,
@@ -51,30 +50,58 @@ impl<'a> View<'a> {
     }
 
     /// One page of [`SPLIT`] tokens.
-    pub(super) fn of_gathered(k: &'a [f32], v: &'a [f32], dim: usize) -> View<'a> {
-        View { k, v, ids: &[0], page: SPLIT, heads: 1, head: 0, dim, offset: 0 }
+    pub(super) fn of_gathered(pages: &'a Pages<E>, dim: usize) -> View<'a, E> {
+        View { pages, ids: &[0], page: SPLIT, heads: 1, head: 0, dim, offset: 0 }
+    }
+
+    /// The block that holds the split's key `at`, and the key's place in it.
+    #[inline(always)]
+    fn place(&self, at: usize) -> (usize, usize) {
+        let token = self.offset + at;
+        let block = self.ids[token / self.page] as usize * self.heads + self.head;
+        (block, token % self.page)
     }
 
     /// The first dimension of keys `at .. at + 16` of the split (`at` a multiple of 16); the
-    /// next dimension is `page` floats on.
+    /// next dimension is `page` elements on.
     #[inline(always)]
-    fn keys(&self, at: usize) -> *const f32 {
-        let token = self.offset + at;
-        let block = self.ids[token / self.page] as usize * self.heads + self.head;
+    fn keys(&self, at: usize) -> *const E {
+        let (block, within) = self.place(at);
         let start = block * self.dim * self.page;
-        self.k[start..start + self.dim * self.page][token % self.page..].as_ptr()
+        self.pages.k[start..start + self.dim * self.page][within..].as_ptr()
     }
 
     /// The values of the split's keys from `at` on, up to `end` or the end of the page, and how
-    /// many they are; the next key's are `padded(dim)` floats on.
+    /// many they are; the next key's are `padded(dim)` elements on.
     #[inline(always)]
-    fn values(&self, at: usize, end: usize) -> (*const f32, usize) {
-        let token = self.offset + at;
-        let block = self.ids[token / self.page] as usize * self.heads + self.head;
-        let within = token % self.page;
+    fn values(&self, at: usize, end: usize) -> (*const E, usize) {
+        let (block, within) = self.place(at);
         let len = (end - at).min(self.page - within);
         let start = (block * self.page + within) * padded(self.dim);
-        (self.v[start..start + len * padded(self.dim)].as_ptr(), len)
+        (self.pages.v[start..start + len * padded(self.dim)].as_ptr(), len)
+    }
+
+    /// The `scales` of keys `at .. at + 16` of the split (`at` a multiple of 16).
+    #[inline(always)]
+    fn scales<'s>(&self, scales: &'s [f32], at: usize) -> &'s [f32; LANES] {
+        let (block, within) = self.place(at);
+        let first = block * self.page + within;
+        scales[first..first + LANES].try_into().expect("16 floats")
+    }
+
+    /// Multiplies the `p` of `seen` by the scales of the values that they weigh.
+    #[inline(always)]
+    fn scale_values<L: Lanes>(&self, lanes: L, p: &mut [f32; SPLIT], seen: &Range<usize>) {
+        if !E::SCALED || seen.is_empty() {
+            return;
+        }
+        let start = seen.start / LANES * LANES;
+        let (vectors, _) = p[start..seen.end.next_multiple_of(LANES)].as_chunks_mut::<LANES>();
+        for (i, p) in vectors.iter_mut().enumerate() {
+            // What is not seen is not weighed either, whatever its scale makes of it.
+            let scales = self.scales(&self.pages.v_scales, start + i * LANES);
+            lanes.store(lanes.mul(lanes.load(p), lanes.load(scales)), p);
+        }
     }
 }
 
@@ -83,19 +110,19 @@ impl<'a> View<'a> {
 /// # Safety
 /// `a[r]` has `n` floats, and `b[w]` has 16 at each multiple of `stride` below `n · stride`.
 #[inline(always)]
-unsafe fn accumulate<L: Lanes, const R: usize, const W: usize>(
+unsafe fn accumulate<L: Lanes, E: Element, const R: usize, const W: usize>(
     lanes: L,
     n: usize,
     a: [*const f32; R],
-    b: [*const f32; W],
+    b: [*const E; W],
     stride: usize,
     sums: &mut [[L::F; W]; R],
 ) {
     for i in 0..n {
         let mut v = [lanes.splat(0.0); W];
         for w in 0..W {
-            // SAFETY: 16 floats of `b[w]`, by the caller's promise.
-            v[w] = lanes.load(unsafe { &*b[w].add(i * stride).cast() });
+            // SAFETY: 16 elements of `b[w]`, by the caller's promise.
+            v[w] = E::load(lanes, unsafe { &*b[w].add(i * stride).cast() });
         }
         for r in 0..R {
             // SAFETY: `i < n`, by the caller's promise.
@@ -108,10 +135,10 @@ unsafe fn accumulate<L: Lanes, const R: usize, const W: usize>(
 }
 
 /// Computes one split of a tile's keys for all its query vectors.
-pub(super) struct Split<'a> {
+pub(super) struct Split<'a, E> {
     pub(super) tile: &'a Tile<'a>,
     pub(super) keys: &'a Keys,
-    pub(super) view: View<'a>,
+    pub(super) view: View<'a, E>,
     pub(super) q: &'a [f32],
     /// `[queries, state_len]`, overwritten.
     pub(super) partial: &'a mut [f32],
@@ -120,7 +147,7 @@ pub(super) struct Split<'a> {
 /// Scores of `R` query vectors, then their exponentials.
 type Scores<const R: usize> = [[f32; SPLIT]; R];
 
-impl Kernel for Split<'_> {
+impl<E: Element> Kernel for Split<'_, E> {
     type Output = ();
 
     #[inline(always)]
@@ -144,7 +171,7 @@ impl Kernel for Split<'_> {
     }
 }
 
-impl Split<'_> {
+impl<E: Element> Split<'_, E> {
     /// `R` query vectors from `first` on, `W` vectors of keys or dimensions at a time.
     #[inline(always)]
     fn block<L: Lanes, const R: usize, const W: usize>(&mut self, lanes: L, first: usize) {
@@ -160,6 +187,7 @@ impl Split<'_> {
             let (sums, last) = state.split_at_mut(state.len() - LANES);
             sums.fill(0.0);
             (last[0], last[1]) = softmax(lanes, &mut scores[r], &seen[r]);
+            self.view.scale_values(lanes, &mut scores[r], &seen[r]);
         }
         // The keys that all R see share their loads of V; what one row sees beyond them comes
         // before and after, so that no row touches a value it does not see.
@@ -214,7 +242,13 @@ impl Split<'_> {
             for r in 0..R {
                 let (to, _) = scores[r][at..at + step].as_chunks_mut::<LANES>();
                 for w in 0..W {
-                    lanes.store(lanes.mul(sums[r][w], scale), &mut to[w]);
+                    let mut score = sums[r][w];
+                    if E::SCALED {
+                        let at = (at + w * LANES).min((end - 1) / LANES * LANES);
+                        let scales = self.view.scales(&self.view.pages.k_scales, at);
+                        score = lanes.mul(score, lanes.load(scales));
+                    }
+                    lanes.store(lanes.mul(score, scale), &mut to[w]);
                 }
             }
             at += step;

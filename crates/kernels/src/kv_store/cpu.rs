@@ -1,39 +1,68 @@
 //! The store on the CPU: a part is one head of every row, so rows that share a slot keep their
 //! order.
 
-use super::{KvPool, padded};
+use super::{Element, KvPool, Pages, padded};
 use crate::spread::spread;
 use device::{Cpu, Disjoint};
 
-pub(super) fn store(
-    pool: &mut KvPool,
+/// The shape of a pool's pages.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    page: usize,
+    heads: usize,
+    dim: usize,
+}
+
+impl Shape {
+    pub(super) fn of(pool: &KvPool) -> Shape {
+        Shape { page: pool.page_size, heads: pool.kv_heads, dim: pool.head_dim }
+    }
+}
+
+pub(super) fn store<E: Element>(
+    pages: &mut Pages<E>,
     cpu: &Cpu,
-    layer: usize,
+    Shape { page, heads, dim }: Shape,
     slots: &[u32],
     k: &[f32],
     v: &[f32],
 ) {
-    let (page, heads, dim) = (pool.page_size, pool.kv_heads, pool.head_dim);
     let padded = padded(dim);
-    let layer = &mut pool.layers[layer];
-    let (shared_k, shared_v) = (Disjoint::new(&mut layer.k), Disjoint::new(&mut layer.v));
+    let (all_k, all_v) = (Disjoint::new(&mut pages.k), Disjoint::new(&mut pages.v));
+    let scales = [Disjoint::new(&mut pages.k_scales), Disjoint::new(&mut pages.v_scales)];
     spread(cpu, heads, k.len() + v.len(), &|head| {
         for (row, &slot) in slots.iter().enumerate() {
             let from = (row * heads + head) * dim;
+            let (key, value) = (&k[from..from + dim], &v[from..from + dim]);
             let (id, offset) = (slot as usize / page, slot as usize % page);
             let block = id * heads + head;
+            let at = block * page + offset;
             // SAFETY: the block of a page that belongs to `head` is this part's alone.
             let (keys, values) = unsafe {
-                let value = (block * page + offset) * padded;
                 (
-                    shared_k.slice(block * dim * page..(block + 1) * dim * page),
-                    shared_v.slice(value..value + dim),
+                    all_k.slice(block * dim * page..(block + 1) * dim * page),
+                    all_v.slice(at * padded..at * padded + dim),
                 )
             };
-            values.copy_from_slice(&v[from..from + dim]);
-            for (to, x) in keys[offset..].iter_mut().step_by(page).zip(&k[from..from + dim]) {
-                *to = *x;
+            let found = [E::scale(key), E::scale(value)];
+            if E::SCALED {
+                for (scales, found) in scales.iter().zip(found) {
+                    // SAFETY: as above.
+                    unsafe { scales.slice(at..at + 1)[0] = found };
+                }
+            }
+            let inverses = found.map(inverse);
+            for (to, x) in values.iter_mut().zip(value) {
+                *to = E::encode(*x, inverses[1]);
+            }
+            for (to, x) in keys[offset..].iter_mut().step_by(page).zip(key) {
+                *to = E::encode(*x, inverses[0]);
             }
         }
     });
+}
+
+/// What an element is multiplied by: nothing of a vector that is as good as zero.
+fn inverse(scale: f32) -> f32 {
+    if scale < f32::MIN_POSITIVE { 0.0 } else { 1.0 / scale }
 }

@@ -1,11 +1,14 @@
 //! Paged KV memory and the store into it. A token's *slot* is `page · page_size + offset`.
 
 mod cpu;
+mod element;
 #[cfg(test)]
 mod test;
 
 use crate::lanes::LANES;
 use device::Cpu;
+pub use element::KvFormat;
+pub(crate) use element::{Bf16, Element};
 
 /// The KV pages of every layer of one model. Target and drafter each have a pool; a token has
 /// the same slot in both.
@@ -21,18 +24,59 @@ pub struct KvPool {
     layers: Vec<KvLayer>,
 }
 
+/// One layer's pages in one of the formats.
+pub struct KvLayer(pub(crate) Stored);
+
+/// [`KvLayer`] by its elements.
+pub(crate) enum Stored {
+    F32(Pages<f32>),
+    Bf16(Pages<Bf16>),
+    Int8(Pages<i8>),
+}
+
 /// One layer's pages, laid out for [`crate::attention`]: a head's part of a page is contiguous.
-pub struct KvLayer {
+pub(crate) struct Pages<E> {
     /// Keys, rotated: `[pages, kv_heads, head_dim, page_size]`. Neighbouring tokens are
     /// neighbours in memory, so one vector holds one dimension of many keys.
-    pub k: Vec<f32>,
-    /// Values: `[pages, kv_heads, page_size, padded_dim]`, see [`KvPool::padded_dim`].
-    pub v: Vec<f32>,
+    pub(crate) k: Vec<E>,
+    /// Values: `[pages, kv_heads, page_size, padded_dim]`, see [`padded`].
+    pub(crate) v: Vec<E>,
+    /// What the elements of a key are multiplied by: `[pages, kv_heads, page_size]`; empty where the
+    /// elements have no scales.
+    pub(crate) k_scales: Vec<f32>,
+    /// The same of the values.
+    pub(crate) v_scales: Vec<f32>,
 }
+
+impl<E: Element> Pages<E> {
+    /// Zeroed pages for so many keys, and values, of one head each.
+    pub(crate) fn new(heads: usize, head_dim: usize) -> Pages<E> {
+        let scales = if E::SCALED { heads } else { 0 };
+        Pages {
+            k: vec![E::default(); heads * head_dim],
+            v: vec![E::default(); heads * padded(head_dim)],
+            k_scales: vec![0.0; scales],
+            v_scales: vec![0.0; scales],
+        }
+    }
+}
+
+/// Calls `$call` with `$pages` bound to the pages of a layer, whatever their elements are.
+macro_rules! with_pages {
+    ($layer:expr, $pages:ident => $call:expr) => {
+        match $layer {
+            $crate::kv_store::Stored::F32($pages) => $call,
+            $crate::kv_store::Stored::Bf16($pages) => $call,
+            $crate::kv_store::Stored::Int8($pages) => $call,
+        }
+    };
+}
+pub(crate) use with_pages;
 
 impl KvPool {
     /// A pool of zeroed pages; the system hands out their memory when it is first written.
     pub fn new(
+        format: KvFormat,
         layers: usize,
         pages: usize,
         page_size: usize,
@@ -40,12 +84,14 @@ impl KvPool {
         head_dim: usize,
     ) -> KvPool {
         let heads = pages * page_size * kv_heads;
-        let layers = (0..layers)
-            .map(|_| KvLayer {
-                k: vec![0.0; heads * head_dim],
-                v: vec![0.0; heads * padded(head_dim)],
+        let layer = |_| {
+            KvLayer(match format {
+                KvFormat::F32 => Stored::F32(Pages::new(heads, head_dim)),
+                KvFormat::Bf16 => Stored::Bf16(Pages::new(heads, head_dim)),
+                KvFormat::Int8 => Stored::Int8(Pages::new(heads, head_dim)),
             })
-            .collect();
+        };
+        let layers = (0..layers).map(layer).collect();
         KvPool { page_size, pages, kv_heads, head_dim, layers }
     }
 
@@ -54,14 +100,10 @@ impl KvPool {
         &self.layers[layer]
     }
 
-    /// Floats one head of one value takes: `head_dim` rounded up to whole vectors of 16.
-    pub fn padded_dim(&self) -> usize {
-        padded(self.head_dim)
-    }
-
     /// Bytes one token takes over all layers.
-    pub fn token_bytes(layers: usize, kv_heads: usize, head_dim: usize) -> usize {
-        layers * kv_heads * (head_dim + padded(head_dim)) * size_of::<f32>()
+    pub fn token_bytes(format: KvFormat, layers: usize, kv_heads: usize, head_dim: usize) -> usize {
+        let elements = (head_dim + padded(head_dim)) * format.element_bytes();
+        layers * kv_heads * (elements + 2 * format.scale_bytes())
     }
 
     /// Stores row `r` of `k` and `v` (`[rows, kv_heads · head_dim]`) at `slots[r]` of `layer`.
@@ -74,10 +116,12 @@ impl KvPool {
         if let Some(slot) = slots.iter().find(|&&s| s as usize >= self.pages * self.page_size) {
             panic!("slot {slot} in a pool of {} pages of {}", self.pages, self.page_size);
         }
-        cpu::store(self, cpu, layer, slots, k, v);
+        let shape = cpu::Shape::of(self);
+        with_pages!(&mut self.layers[layer].0, pages => cpu::store(pages, cpu, shape, slots, k, v));
     }
 }
 
+/// Elements one head of one value takes: `head_dim` rounded up to whole vectors of 16.
 pub(crate) fn padded(head_dim: usize) -> usize {
     head_dim.next_multiple_of(LANES)
 }

@@ -95,6 +95,19 @@ pub(crate) trait Lanes: Copy {
     }
 }
 
+/// Asks for the cache line at `at`, where the processor can be asked; the address need not be valid.
+#[inline(always)]
+pub(crate) fn prefetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every such processor has the instruction, and it touches nothing.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// Code to be compiled for each instruction set. `run` must be `#[inline(always)]`, as must be
 /// what it calls in its hot loops: only then is it compiled for the caller's instruction set.
 pub(crate) trait Kernel {

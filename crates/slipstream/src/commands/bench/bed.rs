@@ -1,6 +1,7 @@
 //! A target's passes over one sequence, called by themselves: no engine, no scheduler.
 
 use device::Cpu;
+use engine::OnHost;
 use kernels::kv_store::KvPool;
 use model::decoder::{Decoder, Workspace};
 use model::pass::Pass;
@@ -19,10 +20,11 @@ pub(super) struct Bed<'d> {
 }
 
 impl<'d> Bed<'d> {
-    /// For sequences of at most `tokens` tokens.
-    pub(super) fn new(decoder: &'d Decoder, tokens: usize) -> Bed<'d> {
+    /// Of the target of `models`, for sequences of at most `tokens` tokens.
+    pub(super) fn new(models: &'d OnHost, tokens: usize) -> Bed<'d> {
+        let decoder = &models.target;
         let pages: Vec<u32> = (0..tokens.div_ceil(PAGE) as u32).collect();
-        let kv = decoder.kv_pool(pages.len(), PAGE);
+        let kv = decoder.kv_pool(models.kv, pages.len(), PAGE);
         let (workspace, pass, logits) = (Workspace::default(), Pass::default(), Vec::new());
         Bed { decoder, pages, kv, workspace, pass, logits }
     }

@@ -5,8 +5,8 @@ use crate::args::CeilingsArgs;
 use crate::failure::Failure;
 use crate::session::{load, on_host, threads};
 use device::Cpu;
+use engine::OnHost;
 use kernels::{ceiling, gemm};
-use model::decoder::Decoder;
 use model::dflash::{Dflash, DraftWorkspace};
 use model::pass::{Pass, Work};
 use std::io::{Write, stdout};
@@ -52,13 +52,13 @@ pub(crate) fn run(args: CeilingsArgs) -> Result<(), Failure> {
         "pass", "MB", "GOP", "read, ms", "mult, ms", "took, ms", "of limit"
     )?;
     for &rows in &args.rows {
-        let (body, head) = target(&cpu, &models.target, args.context, rows);
+        let (body, head) = target(&cpu, models, args.context, rows);
         let (layers, output) = models.target.work();
         row(&mut out, &ceilings, &format!("target {rows} rows"), (layers, rows), body)?;
         row(&mut out, &ceilings, &format!("  its head on {rows}"), (output, rows), head)?;
     }
     if let Some(draft) = &models.draft {
-        let took = drafter(&cpu, &models.target, draft, args.context);
+        let took = drafter(&cpu, models, draft, args.context);
         let (block, what) = (draft.config().block, "drafter, one block");
         row(&mut out, &ceilings, what, (draft.work(), block), took)?;
     }
@@ -100,8 +100,8 @@ fn measure(cpu: &Cpu) -> Ceilings {
 }
 
 /// Seconds of a pass of `rows` rows of one request after `context` tokens, and of the head on them.
-fn target(cpu: &Cpu, decoder: &Decoder, context: usize, rows: usize) -> (f64, f64) {
-    let mut bed = Bed::new(decoder, context + rows);
+fn target(cpu: &Cpu, models: &OnHost, context: usize, rows: usize) -> (f64, f64) {
+    let mut bed = Bed::new(models, context + rows);
     bed.lay(&vec![0; rows], context);
     let all: Vec<usize> = (0..rows).collect();
     let body = time(|| bed.forward(cpu));
@@ -109,12 +109,12 @@ fn target(cpu: &Cpu, decoder: &Decoder, context: usize, rows: usize) -> (f64, f6
 }
 
 /// Seconds of a draft pass of one block after `context` tokens, without the head.
-fn drafter(cpu: &Cpu, target: &Decoder, model: &Dflash, context: usize) -> f64 {
+fn drafter(cpu: &Cpu, models: &OnHost, model: &Dflash, context: usize) -> f64 {
     let pages: Vec<u32> = (0..(context + 1).div_ceil(PAGE) as u32).collect();
-    let kv = model.kv_pool(pages.len(), PAGE);
+    let kv = model.kv_pool(models.kv, pages.len(), PAGE);
     let (mut w, mut pass) = (DraftWorkspace::default(), Pass::default());
     pass.push_block(&vec![0; model.config().block], context, &pages);
-    time(|| model.draft(cpu, &mut w, &kv, target, &pass))
+    time(|| model.draft(cpu, &mut w, &kv, &models.target, &pass))
 }
 
 /// Seconds of the slowest of the fastest tenth of the calls: on a shared machine the others measure

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::session::{load, on_host, threads};
 use clap::Args;
 use device::Cpu;
-use model::decoder::Decoder;
+use engine::OnHost;
 use serde::Serialize;
 use std::io::{Write, stdout};
 use std::time::Instant;
@@ -44,8 +44,8 @@ pub(crate) fn run(args: PassesArgs) -> Result<(), Failure> {
     let model = ModelArgs { plain: true, ..args.model };
     let (cpu, pair) = (Cpu::new(threads(&model)), load(&model)?);
     let (most, context) = (args.rows.iter().max().copied().unwrap_or(1), args.context);
-    let target = &on_host(&pair)?.target;
-    let limit = target.config().context;
+    let models = on_host(&pair)?;
+    let limit = models.target.config().context;
     if context + most > limit {
         return Err(Failure::input(format!(
             "--context {context}: with {most} rows it passes the model's {limit} tokens; give less"
@@ -53,7 +53,7 @@ pub(crate) fn run(args: PassesArgs) -> Result<(), Failure> {
     }
     let mut out = stdout().lock();
     for &rows in &args.rows {
-        let found = measure(&cpu, target, (context, rows), args.readings);
+        let found = measure(&cpu, models, (context, rows), args.readings);
         if args.json {
             let json = serde_json::to_string(&found).expect("readings have text keys only");
             writeln!(out, "{json}")?;
@@ -77,12 +77,12 @@ pub(crate) fn run(args: PassesArgs) -> Result<(), Failure> {
 /// Times passes of `rows` rows of one request after `context` tokens.
 fn measure(
     cpu: &Cpu,
-    decoder: &Decoder,
+    models: &OnHost,
     (context, rows): (usize, usize),
     readings: usize,
 ) -> Readings {
-    let mut bed = Bed::new(decoder, context + rows);
-    let vocab = decoder.config().vocab;
+    let mut bed = Bed::new(models, context + rows);
+    let vocab = models.target.config().vocab;
     // Ids from all over the vocabulary, as the rows of a text are.
     let ids: Vec<u32> = (0..rows).map(|i| (i * 7919 % vocab) as u32).collect();
     bed.lay(&ids, context);

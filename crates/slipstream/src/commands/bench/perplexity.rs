@@ -1,17 +1,18 @@
 //! What quantized arithmetic costs in quality: a target as its file has it beside the same weights
 //! expanded to `f32`, on the same text.
 //!
-//! Of a product with quantized weights the inputs are quantized too, to signed bytes; nothing else
-//! differs between the two. Perplexity is e to the mean negative log-probability of the text's tokens.
+//! Of a product with quantized weights the inputs are quantized too, to signed bytes, and keys and values
+//! are stored as `--kv-type` says; nothing else differs between the two. Perplexity is e to the mean negative log-probability of the text's tokens.
 
 use super::bed::Bed;
 use crate::args::{ModelArgs, at_least_one, at_least_two};
 use crate::failure::Failure;
-use crate::session::{load_as, on_host, threads};
+use crate::session::{load, load_as, on_host, threads};
 use clap::Args;
 use device::Cpu;
 use engine::{Pair, PairOptions};
 use kernels::choose::log_probs;
+use kernels::kv_store::KvFormat;
 use model::Precision;
 use serde::Serialize;
 use std::fs;
@@ -48,7 +49,7 @@ struct Report {
     window: usize,
     /// With the weights and the arithmetic of the file's formats.
     as_stored: f64,
-    /// With the same weights in `f32`, whose inputs are not quantized.
+    /// With the same weights in `f32`, whose inputs are not quantized, and keys and values in `f32`.
     f32: f64,
     /// How much higher the first is than the second, in percent.
     difference_percent: f64,
@@ -61,9 +62,10 @@ struct Report {
 pub(crate) fn run(args: PerplexityArgs) -> Result<(), Failure> {
     let model = ModelArgs { plain: true, ..args.model };
     let cpu = Cpu::new(threads(&model));
-    let with = |precision| load_as(&model, &PairOptions { precision, ..PairOptions::default() });
-    let (stored, float) = (with(Precision::AsStored)?, with(Precision::Float)?);
-    let targets = [&on_host(&stored)?.target, &on_host(&float)?.target];
+    let exact =
+        PairOptions { precision: Precision::Float, kv: KvFormat::F32, ..PairOptions::default() };
+    let (stored, float) = (load(&model)?, load_as(&model, &exact)?);
+    let hosts = [on_host(&stored)?, on_host(&float)?];
     let context = stored.context();
     if args.window > context {
         return Err(Failure::input(format!(
@@ -74,7 +76,7 @@ pub(crate) fn run(args: PerplexityArgs) -> Result<(), Failure> {
     let ids = read(&args.texts, &stored)?;
     let windows = windows(&ids, args.window, args.tokens)?;
     let allowed = stored.tokenizer.len();
-    let mut beds = targets.map(|target| Bed::new(target, args.window));
+    let mut beds = hosts.map(|host| Bed::new(host, args.window));
     let scores: Vec<[Vec<Score>; 2]> = windows
         .iter()
         .map(|ids| beds.each_mut().map(|bed| score(bed, &cpu, allowed, ids)))
