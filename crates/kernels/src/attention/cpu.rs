@@ -2,8 +2,9 @@
 //!
 //! The work is cut into tiles (rows of one span, one KV head) and a tile's keys into splits.
 //! With tiles enough for the threads, a part is a tile and merges its splits as it goes; else a
-//! part is one split of one tile, and the splits are merged when all are there. Both ways run
-//! the same code per split and per merge in the same order.
+//! part is one split of one tile, and the splits are merged when all are there. Only where there are too
+//! few of those as well are tiles of fewer rows cut, each of which reads the keys again. All ways run the
+//! same code per split and per merge in the same order.
 
 use super::tile::{self, Finish, Merge, Split, View};
 use super::{Launch, SPLIT, Sight, Span, Tail};
@@ -18,8 +19,8 @@ const ROWS: usize = 16;
 /// Rows below which a tile is not cut for the sake of balance.
 const FEW_ROWS: usize = 4;
 
-/// Tiles a thread needs before whole tiles balance well enough.
-const TILES_PER_THREAD: usize = 3;
+/// Parts a thread needs before they balance well enough.
+const PARTS_PER_THREAD: usize = 3;
 
 /// Rows of one span, and one KV head.
 pub(super) struct Tile<'a> {
@@ -208,11 +209,12 @@ impl<'a> Tile<'a> {
 }
 
 pub(super) fn attention(cpu: &Cpu, level: Level, launch: &Launch<'_>, q: &[f32], out: &mut [f32]) {
-    let enough = if cpu.threads() == 1 { 1 } else { TILES_PER_THREAD * cpu.threads() };
+    let enough = if cpu.threads() == 1 { 1 } else { PARTS_PER_THREAD * cpu.threads() };
+    let splits = |tiles: &[Tile<'_>]| tiles.iter().map(|tile| tile.splits().len()).sum::<usize>();
     let mut rows = ROWS;
     let mut tiles = tiles(launch, rows);
     // What a row becomes does not depend on the rows beside it in a tile.
-    while tiles.len() < enough && rows > FEW_ROWS {
+    while rows > FEW_ROWS && splits(&tiles) < enough {
         rows /= 2;
         tiles = self::tiles(launch, rows);
     }

@@ -11,7 +11,7 @@
 use super::SPLIT;
 use super::cpu::{Keys, Tile};
 use crate::kv_store::{Element, Pages, padded};
-use crate::lanes::{Kernel, LANES, Lanes};
+use crate::lanes::{Kernel, LANES, Lanes, prefetch};
 use std::ops::Range;
 
 /// Floats of a query vector's state.
@@ -105,7 +105,9 @@ impl<'a, E: Element> View<'a, E> {
     }
 }
 
-/// `sums[r][w] += a[r][i] · b[w][i · stride ..]` over `i` in `0 .. n`, one by one.
+/// `sums[r][w] += a[r][i] · b[w][i · stride ..]` over `i` in `0 .. n`, one by one. Meanwhile the same
+/// elements of `next` are asked for: a block ends where a page of memory does, beyond which no processor
+/// looks ahead by itself.
 ///
 /// # Safety
 /// `a[r]` has `n` floats, and `b[w]` has 16 at each multiple of `stride` below `n · stride`.
@@ -115,6 +117,7 @@ unsafe fn accumulate<L: Lanes, E: Element, const R: usize, const W: usize>(
     n: usize,
     a: [*const f32; R],
     b: [*const E; W],
+    next: [*const E; W],
     stride: usize,
     sums: &mut [[L::F; W]; R],
 ) {
@@ -123,6 +126,7 @@ unsafe fn accumulate<L: Lanes, E: Element, const R: usize, const W: usize>(
         for w in 0..W {
             // SAFETY: 16 elements of `b[w]`, by the caller's promise.
             v[w] = E::load(lanes, unsafe { &*b[w].add(i * stride).cast() });
+            prefetch(next[w].wrapping_add(i * stride));
         }
         for r in 0..R {
             // SAFETY: `i < n`, by the caller's promise.
@@ -155,26 +159,24 @@ impl<E: Element> Kernel for Split<'_, E> {
         let queries = self.tile.queries();
         let mut first = 0;
         while first < queries {
-            let count = (queries - first).min(4);
-            match (count, L::MANY_REGISTERS) {
-                (4, true) => self.block::<L, 4, 4>(lanes, first),
+            first += match (queries - first, L::MANY_REGISTERS) {
+                (4.., true) => self.block::<L, 4, 4>(lanes, first),
                 (3, true) => self.block::<L, 3, 4>(lanes, first),
                 (2, true) => self.block::<L, 2, 4>(lanes, first),
                 (_, true) => self.block::<L, 1, 4>(lanes, first),
-                (4, false) => self.block::<L, 4, 1>(lanes, first),
+                (4.., false) => self.block::<L, 4, 1>(lanes, first),
                 (3, false) => self.block::<L, 3, 1>(lanes, first),
                 (2, false) => self.block::<L, 2, 1>(lanes, first),
                 (_, false) => self.block::<L, 1, 1>(lanes, first),
-            }
-            first += count;
+            };
         }
     }
 }
 
 impl<E: Element> Split<'_, E> {
-    /// `R` query vectors from `first` on, `W` vectors of keys or dimensions at a time.
+    /// `R` query vectors from `first` on, `W` vectors of keys or dimensions at a time. Returns `R`.
     #[inline(always)]
-    fn block<L: Lanes, const R: usize, const W: usize>(&mut self, lanes: L, first: usize) {
+    fn block<L: Lanes, const R: usize, const W: usize>(&mut self, lanes: L, first: usize) -> usize {
         let state = state_len(self.view.dim);
         let mut seen: [Range<usize>; R] = std::array::from_fn(|_| 0..0);
         for r in 0..R {
@@ -207,6 +209,7 @@ impl<E: Element> Split<'_, E> {
             let after = seen[r].start.max(shared.end)..seen[r].end;
             self.weigh::<L, 1, W>(lanes, first + r, [&scores[r]], after);
         }
+        R
     }
 
     /// Fills the scores of all keys that any of the `R` sees; others may be filled too.
@@ -230,15 +233,17 @@ impl<E: Element> Split<'_, E> {
         let step = W * LANES;
         let mut at = start / step * step;
         while at < end {
-            let mut k = [std::ptr::null(); W];
+            let (mut k, mut next) = ([std::ptr::null(); W], [std::ptr::null(); W]);
             for w in 0..W {
                 // Past the last key's vector there may be no page: compute that one again.
-                k[w] = self.view.keys((at + w * LANES).min((end - 1) / LANES * LANES));
+                let last = (end - 1) / LANES * LANES;
+                k[w] = self.view.keys((at + w * LANES).min(last));
+                next[w] = self.view.keys((at + step + w * LANES).min(last));
             }
             let mut sums = [[lanes.splat(0.0); W]; R];
             // SAFETY: a query vector has `dim` floats; `keys` checked that its block has `dim`
             // times `page`, of which 16 are within a page.
-            unsafe { accumulate(lanes, self.view.dim, q, k, self.view.page, &mut sums) };
+            unsafe { accumulate(lanes, self.view.dim, q, k, next, self.view.page, &mut sums) };
             for r in 0..R {
                 let (to, _) = scores[r][at..at + step].as_chunks_mut::<LANES>();
                 for w in 0..W {
@@ -301,16 +306,19 @@ impl<E: Element> Split<'_, E> {
         let mut key = keys.start;
         while key < keys.end {
             let (values, len) = self.view.values(key, keys.end);
-            let (mut a, mut b) = ([std::ptr::null(); R], [std::ptr::null(); W]);
+            let (after, _) = self.view.values((key + len).min(keys.end - 1), keys.end);
+            let (mut a, mut b, mut next) =
+                ([std::ptr::null(); R], [std::ptr::null(); W], [std::ptr::null(); W]);
             for r in 0..R {
                 a[r] = p[r][key..key + len].as_ptr();
             }
             for w in 0..W {
                 b[w] = values.wrapping_add((at + w) * LANES);
+                next[w] = after.wrapping_add((at + w) * LANES);
             }
             // SAFETY: `p` has `len` floats from `key` on; `values` checked that `len` keys of
             // `padded` floats are there, and `at + W` vectors are within `padded`.
-            unsafe { accumulate(lanes, len, a, b, padded, &mut sums) };
+            unsafe { accumulate(lanes, len, a, b, next, padded, &mut sums) };
             key += len;
         }
         for r in 0..R {
