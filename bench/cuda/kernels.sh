@@ -19,7 +19,7 @@ for model in qwen3-8b smollm2-135m; do
 done
 # What the checkers slow down a hundredfold is left out, and of races also what they have too many accesses
 # to follow in.
-short=(choose:: gemm::a_row_of_nan_stays_alone small:: rope:: attention::attention_matches)
+short=(choose:: confidence:: gemm::a_row_of_nan_stays_alone small:: rope:: attention::attention_matches)
 more=(rules:: gemm::products_of_many_rows)
 sanitized memcheck 120 "$binaries/kernels" --test-threads 1 "${short[@]}" "${more[@]}"
 sanitized racecheck 120 "$binaries/kernels" --test-threads 1 "${short[@]}"

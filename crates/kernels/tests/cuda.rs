@@ -9,6 +9,8 @@ mod bias;
 mod card;
 #[path = "cuda/choose.rs"]
 mod choose;
+#[path = "cuda/confidence.rs"]
+mod confidence;
 #[path = "cuda/gemm.rs"]
 mod gemm;
 #[path = "../src/random.rs"]

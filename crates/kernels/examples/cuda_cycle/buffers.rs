@@ -76,6 +76,7 @@ impl Buffers {
                 put(lanes, &vec![1.0; hidden.max(2 * dim)]),
                 put(lanes, &frequencies),
                 put(lanes, &[0.0; WIDTH]),
+                float(WIDTH),
             ],
             words: vec![
                 put(lanes, &ids),
@@ -161,6 +162,8 @@ pub(crate) struct Work<'j> {
     pub(crate) ones: CudaSliceMut<'j, f32>,
     pub(crate) frequencies: CudaSliceMut<'j, f32>,
     pub(crate) temperatures: CudaSliceMut<'j, f32>,
+    /// How sure the drafter is of each draft.
+    pub(crate) confidences: CudaSliceMut<'j, f32>,
     /// The anchor and masks.
     pub(crate) masks: CudaSliceMut<'j, u32>,
     /// The anchor and drafts.
@@ -230,6 +233,7 @@ impl<'j> Work<'j> {
             ones: float(),
             frequencies: float(),
             temperatures: float(),
+            confidences: float(),
             masks: word(),
             tokens: word(),
             choices: word(),

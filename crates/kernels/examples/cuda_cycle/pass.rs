@@ -8,7 +8,7 @@ use kernels::accept::cuda::{Acceptance, Published};
 use kernels::activation::cuda::Activations;
 use kernels::attention::Sight;
 use kernels::attention::cuda::{Attended, Attention, SPLIT, Tail};
-use kernels::choose::cuda::{Choices, Draws, Room};
+use kernels::choose::cuda::{Choices, Confidences, Draws, Room};
 use kernels::cuda::Pieces;
 use kernels::embed::cuda::Embedding;
 use kernels::gemm::cuda::Products;
@@ -28,6 +28,7 @@ pub(crate) struct Kernels {
     rotations: Rotations,
     attention: Attention,
     choices: Choices,
+    confidences: Confidences,
     acceptance: Acceptance,
 }
 
@@ -41,6 +42,7 @@ impl Kernels {
             rotations: Rotations::load(cuda)?,
             attention: Attention::load(cuda)?,
             choices: Choices::load(cuda)?,
+            confidences: Confidences::load(cuda)?,
             acceptance: Acceptance::load(cuda)?,
         })
     }
@@ -63,6 +65,7 @@ enum What {
     Attend,
     Swiglu,
     Choose,
+    Judge,
 }
 
 /// What is captured.
@@ -118,7 +121,8 @@ impl Program {
             of(What::Verify, WIDTH),
         ];
         let products = [What::Qkv, What::O, What::GateUp, What::Down, What::Head];
-        let others = [What::Norm, What::Store, What::Attend, What::Swiglu, What::Choose];
+        let others =
+            [What::Norm, What::Store, What::Attend, What::Swiglu, What::Choose, What::Judge];
         for what in products.into_iter().chain(others) {
             programs.extend([of(what, 1), of(what, WIDTH)]);
         }
@@ -155,7 +159,7 @@ impl Program {
             What::Down => each(|l| &l.down),
             What::Head => plan.head.bytes(),
             What::Attend => kv(plan.target.len()),
-            What::Norm | What::Store | What::Swiglu | What::Choose => 0.0,
+            What::Norm | What::Store | What::Swiglu | What::Choose | What::Judge => 0.0,
         };
         bytes / 1e9
     }
@@ -194,6 +198,7 @@ impl Program {
             What::Attend => (0..target.len()).for_each(|i| self.attend(work, i, false)),
             What::Swiglu => target.iter().for_each(|l| self.swiglu(work, l)),
             What::Choose => self.choose(work, 0),
+            What::Judge => self.judge(work, 0),
             What::Head => self.product(work, &self.plan.head, Input::Hidden),
         }
     }
@@ -339,6 +344,16 @@ impl Program {
         self.kernels.choices.launch(work.queue, allowed, first, draws, room, out);
     }
 
+    /// How sure the drafter is of the rows from `first` on.
+    fn judge(&self, work: &mut Work<'_>, first: usize) {
+        let logits =
+            Pieces { at: work.pieces.read(), shape: self.plan.head.shape, rows: self.rows() };
+        let (drafts, out) = (first..self.rows, work.confidences.range(first..self.rows));
+        let chosen = (first, work.tokens.read().range(drafts));
+        let allowed = (logits, self.plan.model.vocab);
+        self.kernels.confidences.launch(work.queue, allowed, chosen, work.scores.all(), out);
+    }
+
     /// Absorbs the features of the rows, and drafts.
     fn draft(&self, work: &mut Work<'_>) {
         let (plan, queue) = (&self.plan, work.queue);
@@ -358,6 +373,7 @@ impl Program {
         }
         self.product(work, &plan.head, Input::Hidden);
         self.choose(work, 1);
+        self.judge(work, 1);
     }
 
     /// Verifies the rows.

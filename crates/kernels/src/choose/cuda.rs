@@ -4,6 +4,8 @@
 //! The filters' weights are whole numbers of 2⁻⁴⁰ of the likeliest token's, so they add up to the same in
 //! any order. A token where the sum of weights comes within rounding of `top_p` may fall on the other side
 //! than on the CPU.
+//!
+//! How likely a draft's choice was is another operation, [`Confidences`], which follows the choice.
 
 use crate::cuda::{In, Pieces, count, source, threads_for};
 use device::cuda::{
@@ -12,11 +14,13 @@ use device::cuda::{
 
 /// The code of the card.
 pub const SOURCE: Source = source!("choose");
+/// That of [`Confidences`].
+pub const CONFIDENCE_SOURCE: Source = source!("choose", "confidence.cu");
 
 const THREADS: u32 = 256;
 /// Threads that look for what the filters leave of a row.
 const CUTTERS: u32 = 1024;
-/// Tokens that a block of threads looks at.
+/// Tokens that a block of threads looks at, at most.
 const CHUNK: usize = 8192;
 
 type Largest = (In<f32>, Writes<f32>, Writes<u32>, u32, u32, u32, u32, u32, u32, u32);
@@ -76,6 +80,8 @@ type DrawShaped = (
     u32,
     u32,
 );
+type Weigh = (In<f32>, In<u32>, Writes<f64>, u32, u32, u32, u32, u32, u32);
+type Confidence = (In<f64>, Writes<f32>, u32);
 
 /// How the rows of a launch draw, an entry for each row of the product.
 #[derive(Clone, Copy)]
@@ -443,5 +449,67 @@ impl Choices {
             count(allowed),
         );
         queue.launch(&self.chosen, threads_for(sizes.rows, 32), given);
+    }
+}
+
+/// How sure a drafter is of its choices, on a card. What chooses for a target has no part in it.
+#[derive(Clone)]
+pub struct Confidences {
+    weigh: Kernel<Weigh>,
+    confidence: Kernel<Confidence>,
+}
+
+impl Confidences {
+    /// Compiles and loads them.
+    ///
+    /// # Errors
+    /// As [`Module::load`].
+    pub fn load(cuda: &Cuda) -> Result<Confidences, CudaError> {
+        let module = Module::load(cuda, &CONFIDENCE_SOURCE)?;
+        // SAFETY: as in [`Choices::load`], of confidence.cu.
+        unsafe {
+            Ok(Confidences {
+                weigh: module.early_kernel("weigh", 0)?,
+                confidence: module.early_kernel("confidence", 0)?,
+            })
+        }
+    }
+
+    /// How likely each of `chosen` is by its row of the product, from `first` on, among the ids below
+    /// `allowed`: as [`super::confidences`]. `out` has an entry for each of them, and `weights` is room for
+    /// [`Choices::chunks`] each. A choice that is not below `allowed` ends the device.
+    ///
+    /// # Panics
+    /// When the lengths do not match, or `allowed` is not in `1 ..= n` of the product.
+    pub fn launch(
+        &self,
+        queue: &Queue,
+        (logits, allowed): (Pieces<'_>, usize),
+        (first, chosen): (usize, CudaSlice<'_, u32>),
+        mut weights: CudaSliceMut<'_, f64>,
+        out: CudaSliceMut<'_, f32>,
+    ) {
+        let Pieces { at, shape, rows } = logits;
+        assert!((1..=shape.n).contains(&allowed), "{allowed} of {} tokens", shape.n);
+        assert_eq!(out.len() + first, rows as usize, "a place for each confidence");
+        assert_eq!(out.len(), chosen.len(), "a choice for each confidence");
+        logits.check();
+        let (asked, chunks) = (out.len(), Choices::chunks(allowed));
+        assert!(weights.len() >= chunks * asked, "room for {chunks} chunks of each row");
+        let grid = Grid { blocks: count(chunks * asked), threads: THREADS };
+        let given = (
+            at,
+            chosen,
+            weights.all(),
+            shape.steps(),
+            logits.workers(),
+            rows,
+            count(shape.n),
+            count(allowed),
+            count(first),
+        );
+        queue.launch(&self.weigh, grid, given);
+        let given = (weights.read(), out, count(chunks));
+        queue.launch(&self.confidence, threads_for(asked, 32), given);
     }
 }

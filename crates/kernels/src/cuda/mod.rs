@@ -34,12 +34,13 @@ macro_rules! source {
 pub(crate) use source;
 
 /// Every source, for those that compile them without a card.
-pub const SOURCES: [Source; 10] = [
+pub const SOURCES: [Source; 11] = [
     crate::accept::cuda::SOURCE,
     crate::activation::cuda::SOURCE,
     crate::attention::cuda::SOURCE,
     crate::bias::cuda::SOURCE,
     crate::choose::cuda::SOURCE,
+    crate::choose::cuda::CONFIDENCE_SOURCE,
     crate::embed::cuda::SOURCE,
     crate::gemm::cuda::SOURCE,
     crate::gemm::cuda::WIDE_SOURCE,
