@@ -15,7 +15,7 @@ mkdir -p "$logs"
 . "$(dirname "$0")/card.sh"
 
 check models 60 "$binaries/models" --test-threads 1 --nocapture
-check engine-tiny 120 "$binaries/engine" --test-threads 1 --nocapture tiny:: scores::
+check engine-tiny 120 "$binaries/engine" --test-threads 1 --nocapture tiny:: scores:: judged::
 check engine-pair 120 "$binaries/engine" --test-threads 1 --nocapture default_pair::
 check lossless 120 "$binaries/slipstream" bench lossless --device cuda --count 12 --max-tokens 96
 check speed 60 "$binaries/slipstream" bench speed --device cuda --count 12 --repeats 3

@@ -12,11 +12,11 @@ use crate::pair::{Faces, Models, Pair, PairOptions, TargetFiles};
 use crate::target::Target;
 use crate::{EngineOptions, LogProbs};
 use device::Cpu;
-use kernels::choose::{Draw, Shape, choose, log_probs};
+use kernels::choose::{Draw, Shape, choose, confidences, log_probs};
 use model::LoadError;
 use model::checkpoint::{Checkpoint, read_config};
 use model::config::ModelConfig;
-use model::cuda::{Capacity, CardModels, CardPair, Ids, Origin, SLAB, Taps};
+use model::cuda::{Capacity, CardModels, CardPair, Found, Ids, Origin, SLAB, Taps};
 use model::dflash_config::DflashConfig;
 use model::pass::Pass;
 use std::ops::Range;
@@ -25,9 +25,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use model::cuda::{Card, CudaError};
 
-/// How sure the drafter is of a draft. The card does not say: all drafts are alike, and what became of
-/// earlier ones tells how likely they are.
-const UNTOLD: f32 = 1.0;
 /// Bytes of the card that are left to the driver and to others.
 const RESERVE: usize = 256 << 20;
 
@@ -247,42 +244,60 @@ struct Chooser<'c> {
 }
 
 impl Chooser<'_> {
-    /// Chooses for each of `rows`: `on_card` does it without filters and shapes, for any of them.
+    /// Chooses for each of `rows`: `on_card` does it without filters and shapes, for all of them.
     fn choose(
         &self,
         rows: &[usize],
         draws: &[Draw],
         shapes: &[Shape<'_>],
-        out: &mut [u32],
-        on_card: impl FnOnce(&mut [u32]),
-    ) {
+        on_card: impl FnOnce() -> Found,
+    ) -> Found {
         let plain = Shape::default();
         let shape = |i: usize| shapes.get(i).copied().unwrap_or(plain);
         let by = |way: By| -> Vec<usize> {
             (0..rows.len()).filter(|&i| By::of(&draws[i], &shape(i)) == way).collect()
         };
-        if !by(By::Card).is_empty() {
-            on_card(out);
-        }
+        let mut found = if by(By::Card).is_empty() { self.nothing(rows.len()) } else { on_card() };
         let filtered = by(By::Filters);
         if !filtered.is_empty() {
             let places: Vec<usize> = filtered.iter().map(|&i| rows[i]).collect();
             let draws: Vec<Draw> = filtered.iter().map(|&i| draws[i]).collect();
-            let mut chosen = vec![0; filtered.len()];
-            self.card.get().filter(&places, &draws, self.ids, &mut chosen);
-            filtered.iter().zip(chosen).for_each(|(&i, id)| out[i] = id);
+            let some = self.card.get().filter(&places, &draws, self.ids);
+            put(&mut found, &filtered, &some);
         }
         for some in by(By::Host).chunks(SLAB) {
             let places: Vec<usize> = some.iter().map(|&i| rows[i]).collect();
             let logits = self.card.get().logits(&places, self.ids);
             let draws: Vec<Draw> = some.iter().map(|&i| draws[i]).collect();
             let shapes: Vec<Shape<'_>> = some.iter().map(|&i| shape(i)).collect();
-            let mut chosen = vec![0; some.len()];
+            let mut chosen = self.nothing(some.len());
             let (vocab, allowed) = self.width;
-            choose(self.cpu, &logits, vocab, allowed, &draws, &shapes, &mut chosen);
-            some.iter().zip(chosen).for_each(|(&i, id)| out[i] = id);
+            choose(self.cpu, &logits, vocab, allowed, &draws, &shapes, &mut chosen.tokens);
+            let Found { tokens, confidences: sure } = &mut chosen;
+            match self.ids {
+                Ids::All => {}
+                Ids::Proposed => confidences(self.cpu, &logits, vocab, tokens, sure),
+            }
+            put(&mut found, some, &chosen);
         }
+        found
     }
+
+    /// Room for the choices of so many rows.
+    fn nothing(&self, rows: usize) -> Found {
+        let confidences = match self.ids {
+            Ids::All => Vec::new(),
+            Ids::Proposed => vec![0.0; rows],
+        };
+        Found { tokens: vec![0; rows], confidences }
+    }
+}
+
+/// Puts what was found for some rows in their places.
+fn put(all: &mut Found, places: &[usize], some: &Found) {
+    places.iter().zip(&some.tokens).for_each(|(&i, &token)| all.tokens[i] = token);
+    let confidences = places.iter().zip(&some.confidences);
+    confidences.for_each(|(&i, &confidence)| all.confidences[i] = confidence);
 }
 
 /// The target of a pair on a card.
@@ -327,8 +342,9 @@ impl Target for CardTarget {
         self.asked = rows.to_vec();
         self.slab = Mutex::default();
         let (card, cpu, width) = (&self.card, &self.cpu, (self.vocab, self.allowed));
-        let on_card = |out: &mut [u32]| card.get().choose(rows, draws, out);
-        Chooser { card, cpu, ids: Ids::All, width }.choose(rows, draws, shapes, out, on_card);
+        let chooser = Chooser { card, cpu, ids: Ids::All, width };
+        let found = chooser.choose(rows, draws, shapes, || card.get().choose(rows, draws));
+        out.copy_from_slice(&found.tokens);
     }
 
     fn log_probs(&self, index: usize, token: u32, top: usize) -> LogProbs {
@@ -373,7 +389,8 @@ impl Drafter for CardDrafter {
         &self.config.target_layers
     }
 
-    /// Every row of a block chooses, at its own position: what is not asked for costs next to nothing.
+    /// Every row of a block chooses at once, at its own position, and says how sure it is: what is not asked
+    /// for or not worth verifying costs next to nothing, where another launch would.
     fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
         let (block, context) = (self.config.block, self.config.body.context);
         let mut tokens = vec![self.config.mask_id; block];
@@ -400,16 +417,17 @@ impl Drafter for CardDrafter {
             return;
         }
         let all = self.card.get().draft(&self.pass, &draws);
-        let mut chosen = vec![0; wanted.len()];
-        let on_card = |out: &mut [u32]| {
-            out.iter_mut().zip(&wanted).for_each(|(out, &row)| *out = all[row]);
+        let on_card = || Found {
+            tokens: wanted.iter().map(|&row| all.tokens[row]).collect(),
+            confidences: wanted.iter().map(|&row| all.confidences[row]).collect(),
         };
         let (card, cpu, width) = (&self.card, &self.cpu, (self.proposed, self.proposed));
         let chooser = Chooser { card, cpu, ids: Ids::Proposed, width };
-        chooser.choose(&wanted, &asked, &shapes, &mut chosen, on_card);
-        let mut chosen = chosen.into_iter();
+        let found = chooser.choose(&wanted, &asked, &shapes, on_card);
+        let mut proposals = found.tokens.into_iter().zip(found.confidences);
         for (row, out) in rows.iter().zip(out).filter(|(row, _)| in_reach(row, block, context)) {
-            chosen.by_ref().take(row.width - 1).for_each(|token| out.push(token, UNTOLD));
+            let own = proposals.by_ref().take(row.width - 1);
+            own.for_each(|(token, confidence)| out.push(token, confidence));
         }
     }
 

@@ -4,8 +4,10 @@
 //! built.
 
 use device::Cpu;
+use kernels::choose::{Draw, confidences};
 use model::checkpoint::Checkpoint;
-use model::cuda::{Capacity, Card, CardModels, CardPair, Ids, Origin, SLAB, Taps};
+use model::cuda::{Capacity, Card, CardModels, CardPair, Found, Ids, Origin, SLAB, Taps};
+use model::dflash_config::DflashConfig;
 use model::pass::Pass;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -55,15 +57,25 @@ struct Runner {
 
 impl Runner {
     fn open(name: &str) -> Runner {
+        Runner::with(name, None)
+    }
+
+    /// A target, perhaps with a drafter, which proposes the lower half of the ids.
+    fn with(name: &str, draft: Option<&str>) -> Runner {
         let path = fixture(name);
         let files = Checkpoint::open(&path).expect("the checkpoint opens");
         let cache = Some(std::env::temp_dir().join("slipstream-kernel-tests"));
         let card =
             Card::open(0, cache).unwrap_or_else(|error| panic!("this needs a card: {error}"));
-        let config = files.config().clone();
-        let (vocab, layers) = (config.vocab, config.layers);
-        let (paths, origin) = ([&*path, &*path], Origin::Files(&files, None));
-        let models = CardModels::load(&Cpu::new(2), card, (config, None), paths, &origin)
+        let drafter =
+            draft.map(|name| Checkpoint::open_drafter(&fixture(name)).expect("a drafter"));
+        let read =
+            |of: &Checkpoint| DflashConfig::read(of, files.config(), None).expect("its shape");
+        let configs = (files.config().clone(), drafter.as_ref().map(read));
+        let (vocab, layers) = (configs.0.vocab, configs.0.layers);
+        let block = configs.1.as_ref().map_or(1, |drafter| drafter.block);
+        let origin = Origin::Files(&files, drafter.as_ref());
+        let models = CardModels::load(&Cpu::new(2), card, configs, [&*path, &*path], &origin)
             .expect("the weights load");
         assert_eq!(files.unused(), Vec::<String>::new(), "every tensor has a use");
         let pair = models.with_memory(&Capacity {
@@ -72,9 +84,9 @@ impl Runner {
             rows: 128,
             requests: 8,
             context: PAGES * PAGE,
-            block: 1,
+            block,
             allowed: vocab,
-            proposed: vocab,
+            proposed: vocab / 2,
         });
         // Pages out of order: only the page table knows where a token lies.
         let pages = (0..PAGES as u32).rev().collect();
@@ -195,4 +207,65 @@ fn a_row_does_not_depend_on_its_pass() {
         let beside = runner.pair.logits(&rows, Ids::All);
         assert!(beside == whole[90..].concat(), "{family}: beside another");
     }
+}
+
+/// How a row draws that is drafted for `position`.
+fn draw(temperature: f32, position: u32) -> Draw {
+    Draw { temperature, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 11, position }
+}
+
+/// The drafts of blocks behind sequences of these lengths, one request each, on top of what was absorbed.
+fn drafted(runner: &mut Runner, blocks: &[(usize, u32, &[u32])], temperature: f32) -> Found {
+    let (mut pass, mut draws) = (Pass::default(), Vec::new());
+    for &(len, anchor, pages) in blocks {
+        let tokens = [anchor, 3, 3, 3, 3, 3, 3, 3];
+        pass.push_block(&tokens, len, pages);
+        draws.extend((len..len + tokens.len()).map(|at| draw(temperature, at as u32)));
+    }
+    runner.pair.draft(&pass, &draws)
+}
+
+/// A card is as sure of its drafts as the CPU is by the same logits, greedy, drawn or filtered; and a block
+/// alone is as sure as beside another.
+#[test]
+fn a_drafter_is_as_sure_as_its_logits_say() {
+    let mut runner = Runner::with("qwen3", Some("dflash"));
+    let pages = runner.pages.clone();
+    let (mine, others) = pages.split_at(8);
+    for (pages, ids) in [(mine, 0..40u32), (others, 100..117)] {
+        let mut pass = Pass::default();
+        pass.push(&ids.collect::<Vec<_>>(), 0, pages, PAGE);
+        runner.pair.forward(&pass, Taps::Keep);
+        runner.pair.keep(0, &pass.positions, &pass.slots);
+        runner.pair.settle();
+    }
+    let (proposed, rows) = (runner.vocab / 2, (0..8).collect::<Vec<usize>>());
+    for temperature in [0.0, 0.8] {
+        let alone = drafted(&mut runner, &[(40, 7, mine)], temperature);
+        let logits = runner.pair.logits(&rows, Ids::Proposed);
+        let as_sure = |found: &Found, what: &str| {
+            assert_eq!((found.tokens.len(), found.confidences.len()), (8, 8));
+            let mut want = vec![f32::NAN; 8];
+            confidences(&Cpu::new(1), &logits, proposed, &found.tokens, &mut want);
+            for (got, want) in found.confidences.iter().zip(want) {
+                // Both are sums of a few hundred floats, in other orders.
+                assert!((got / want - 1.0).abs() < 1e-5, "{what}: {got} for {want}");
+            }
+        };
+        as_sure(&alone, "alone");
+        let filtered = |at| Draw { top_k: 5, min_p: 0.01, ..draw(temperature, at) };
+        let draws: Vec<Draw> = (40..48).map(filtered).collect();
+        as_sure(&runner.pair.filter(&rows, &draws, Ids::Proposed), "filtered");
+        let beside = [(17, 5, others), (40, 7, mine)];
+        let both = drafted(&mut runner, &beside, temperature);
+        let own = Found {
+            tokens: both.tokens[8..].to_vec(),
+            confidences: both.confidences[8..].to_vec(),
+        };
+        assert_eq!(own, alone, "T {temperature}");
+        assert_ne!(both.confidences[..8], own.confidences[..], "other rows, other confidences");
+    }
+    let draws: Vec<Draw> = (40..48).map(|at| draw(0.0, at)).collect();
+    let chosen = runner.pair.choose(&rows, &draws);
+    assert!(chosen.confidences.is_empty(), "nobody asks a target how sure it is");
 }

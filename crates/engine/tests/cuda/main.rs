@@ -3,6 +3,7 @@
 //! They read `fixtures/` from the working directory, or from where they were built.
 
 mod default_pair;
+mod judged;
 #[path = "../kit/default_pair.rs"]
 mod questions;
 #[path = "../kit/tiny.rs"]

@@ -5,7 +5,7 @@ use device::cuda::{Cuda, CudaError, CudaOptions};
 use kernels::activation::cuda::Activations;
 use kernels::attention::cuda::Attention;
 use kernels::bias::cuda::Biases;
-use kernels::choose::cuda::Choices;
+use kernels::choose::cuda::{Choices, Confidences};
 use kernels::embed::cuda::Embedding;
 use kernels::gemm::cuda::Products;
 use kernels::norm::cuda::Norms;
@@ -23,6 +23,7 @@ pub(crate) struct Kernels {
     pub(crate) rotations: Rotations,
     pub(crate) attention: Attention,
     pub(crate) choices: Choices,
+    pub(crate) confidences: Confidences,
 }
 
 /// A card that models can be put on. Only one thread at a time drives it.
@@ -47,6 +48,7 @@ impl Card {
             rotations: Rotations::load(&cuda)?,
             attention: Attention::load(&cuda)?,
             choices: Choices::load(&cuda)?,
+            confidences: Confidences::load(&cuda)?,
         };
         Ok(Card { lanes: Lanes::new(&cuda), kernels })
     }

@@ -1,4 +1,5 @@
-//! The output head: choices on the card, and logits for those that the host makes.
+//! The output head: choices on the card, how sure the drafter is of its own, and logits for those that the
+//! host makes.
 
 use super::pass::{From, Ids, Input, Program, Work, pieces, times};
 use super::plan::Weight;
@@ -44,7 +45,7 @@ impl Program {
     }
 
     /// Chooses for each of `rows` rows as the words of `draws` say: seeds, temperatures, and positions
-    /// of the tokens that are chosen.
+    /// of the tokens that are chosen. Of ids that are proposed, it also finds how sure the drafter is.
     pub(super) fn choose(&self, work: &mut Work<'_>, rows: usize, from: From, ids: Ids) {
         let (head, allowed) = self.head(ids);
         let input = match from {
@@ -57,7 +58,30 @@ impl Program {
             let logits = (pieces(&scratch.pieces, &head, tile), allowed);
             let out = scratch.chosen.range(tile.clone());
             self.kernels.choices.launch(work.queue, logits, 0, draws, room, out);
+            self.judge(work, (&head, allowed), (rows, ids), tile);
         });
+    }
+
+    /// How sure the drafter is of what it chose for the rows of a tile, of `rows` in all.
+    fn judge(
+        &self,
+        work: &mut Work<'_>,
+        (head, allowed): (&Weight, usize),
+        (rows, ids): (usize, Ids),
+        tile: &Range<usize>,
+    ) {
+        match ids {
+            Ids::All => {}
+            Ids::Proposed => {
+                let scratch = &mut work.scratch;
+                let logits = (pieces(&scratch.pieces, head, tile), allowed);
+                let (chosen, mut confidences) = scratch.chosen.all().split(rows);
+                let chosen = (0, chosen.read().range(tile.clone()));
+                let out = confidences.range(tile.clone()).numbers();
+                let weights = scratch.best.scores.all();
+                self.kernels.confidences.launch(work.queue, logits, chosen, weights, out);
+            }
+        }
     }
 
     /// As [`Program::choose`] for picked rows, with the filters that stand behind the positions: a
@@ -89,6 +113,7 @@ impl Program {
             let out = scratch.chosen.range(tile.clone());
             let ruled = (draws(words, rows, tile), rules);
             self.kernels.choices.launch_ruled(work.queue, logits, 0, ruled, room, out);
+            self.judge(work, (&head, allowed), (rows, ids), tile);
         });
     }
 

@@ -24,4 +24,4 @@ pub use device::cuda::CudaError;
 pub use load::{CardModels, Origin};
 pub use pass::{Ids, Taps};
 pub use room::{Capacity, SLAB};
-pub use run::CardPair;
+pub use run::{CardPair, Found};

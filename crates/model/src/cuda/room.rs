@@ -96,6 +96,7 @@ pub(crate) struct Scratch<'j> {
     pub(crate) angles: CudaSliceMut<'j, f32>,
     pub(crate) positions: CudaSliceMut<'j, u32>,
     pub(crate) slots: CudaSliceMut<'j, u32>,
+    /// What was chosen for each row; behind them how sure the drafter is of each, floats.
     pub(crate) chosen: CudaSliceMut<'j, u32>,
     /// `[SLAB, vocab]`, and room to align each row.
     pub(crate) logits: CudaSliceMut<'j, f32>,
@@ -208,7 +209,7 @@ impl Room {
         for floats in [self.hidden, self.pieces, self.parts, self.angles] {
             sizes.of::<f32>(floats);
         }
-        for words in [rows, rows, rows] {
+        for words in [rows, rows, 2 * rows] {
             sizes.of::<u32>(words);
         }
         sizes.of::<f32>(self.logits());
@@ -242,7 +243,7 @@ impl Room {
             angles: cut.take(self.angles),
             positions: cut.take(rows),
             slots: cut.take(rows),
-            chosen: cut.take(rows),
+            chosen: cut.take(2 * rows),
             logits: cut.take(self.logits()),
             cuts: cut.take(CUT * SLAB),
             best: Best {

@@ -76,6 +76,16 @@ impl Guards<'_> {
 /// A committed row of the last pass: its position and slot.
 type Kept = (u32, u32);
 
+/// What was chosen for some rows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// A token for each.
+    pub tokens: Vec<u32>,
+    /// How likely each is by the drafter's logits, as [`kernels::choose::confidences`] says, where ids are
+    /// proposed; none where they are not.
+    pub confidences: Vec<f32>,
+}
+
 /// A pair with its memory.
 pub struct CardPair {
     card: Card,
@@ -122,7 +132,7 @@ impl CardModels {
                 scratch: Shared::new(cuda, "working memory", room.words()),
             },
             staging: Staging::new(cuda, "words of passes", STAGED, words),
-            chosen: Readback::new(cuda, "choices", 2, room.rows),
+            chosen: Readback::new(cuda, "choices", 2, 2 * room.rows),
             logits: Readback::new(cuda, "logits", 1, SLAB * plan.vocab),
             graphs: HashMap::new(),
             plan: Arc::new(plan),
@@ -185,8 +195,8 @@ impl CardPair {
     }
 
     /// Chooses the next token after each of some rows of the target's last pass, greedily or with noise:
-    /// filters are not looked at. `out` has an entry for each.
-    pub fn choose(&mut self, rows: &[usize], draws: &[Draw], out: &mut [u32]) {
+    /// filters are not looked at.
+    pub fn choose(&mut self, rows: &[usize], draws: &[Draw]) -> Found {
         let (filled, often) = filled(rows.len(), self.room.rows);
         let from = if rows.iter().copied().eq(0..rows.len()) { From::All } else { From::Picked };
         if from == From::Picked {
@@ -194,12 +204,12 @@ impl CardPair {
         }
         let what = What::Choose { rows: filled, from };
         self.enqueue((&words_of(draws, filled), &[]), what, often);
-        out.copy_from_slice(&self.found(rows.len()));
+        self.found(rows.len(), filled, Ids::All)
     }
 
     /// As [`CardPair::choose`], with the filters of the draws, among some ids and after rows of the
     /// drafter's last pass or the target's.
-    pub fn filter(&mut self, rows: &[usize], draws: &[Draw], ids: Ids, out: &mut [u32]) {
+    pub fn filter(&mut self, rows: &[usize], draws: &[Draw], ids: Ids) -> Found {
         let (filled, often) = filled(rows.len(), self.room.rows);
         self.pick(rows);
         let mut words = words_of(draws, filled);
@@ -211,7 +221,7 @@ impl CardPair {
         let fill = Rule::default().words();
         words.extend((rows.len()..filled).flat_map(|_| fill));
         self.enqueue((&words, &[]), What::Filter { rows: filled, ids }, often);
-        out.copy_from_slice(&self.found(rows.len()));
+        self.found(rows.len(), filled, ids)
     }
 
     /// The logits of up to [`SLAB`] rows of the last pass, the drafter's or the target's, for some ids.
@@ -238,14 +248,14 @@ impl CardPair {
     ///
     /// # Panics
     /// Without a drafter.
-    pub fn draft(&mut self, pass: &Pass, draws: &[Draw]) -> Vec<u32> {
+    pub fn draft(&mut self, pass: &Pass, draws: &[Draw]) -> Found {
         self.settle();
         let drafter = self.plan.drafter.as_ref().expect("a pair with a drafter");
         let heads = drafter.body.sizes.heads;
         let Batch { words, cut, often } = Batch::new(pass, Kind::Block, &self.room, heads);
-        let draws = words_of(draws, cut.regions.rows);
-        self.enqueue((&draws, &words), What::Draft { cut }, often);
-        self.found(pass.rows())
+        let filled = cut.regions.rows;
+        self.enqueue((&words_of(draws, filled), &words), What::Draft { cut }, often);
+        self.found(pass.rows(), filled, Ids::Proposed)
     }
 
     /// The rows of the last pass from `first` on are committed, at these positions and slots: the
@@ -333,17 +343,26 @@ impl CardPair {
         }
     }
 
-    /// The first `rows` choices that were made last.
-    fn found(&mut self, rows: usize) -> Vec<u32> {
+    /// The choices that were made last for the first `rows` rows, of `filled`.
+    fn found(&mut self, rows: usize, filled: usize, ids: Ids) -> Found {
+        let words = match ids {
+            Ids::All => rows,
+            // Both in one copy.
+            Ids::Proposed => filled + rows,
+        };
         let (lane, room) = (&self.card.lanes.forward, self.room.clone());
-        let mut filling = self.chosen.fill(lane, rows);
+        let mut filling = self.chosen.fill(lane, words);
         let mut scratch = self.memory.scratch.write(lane);
         let arguments = (lane.queue(), scratch.view(), filling.view());
         lane.launch("choices", arguments, move |(queue, scratch, to)| {
             queue.copy(room.cut(scratch).chosen.read().range(0..to.len()), to);
         });
         drop(scratch);
-        land(filling.pending(), self.card.cuda())
+        let mut tokens = land(filling.pending(), self.card.cuda());
+        let confidences = tokens.get(filled..).unwrap_or_default();
+        let confidences = confidences.iter().copied().map(f32::from_bits).collect();
+        tokens.truncate(rows);
+        Found { tokens, confidences }
     }
 }
 

@@ -1,0 +1,138 @@
+//! How sure the drafter of a card is of its drafts, and what becomes of it.
+
+use crate::{bytes, fixed, pair, prompt, request, run, undrafted};
+use device::Threads;
+use engine::draft::{Draft, DraftRow, Drafter, Features};
+use engine::{
+    CostCurve, Engine, EngineOptions, Parts, Request, Sampling, Shaping, StepCost, WidthPolicy,
+};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+/// What was proposed to a request of so many tokens, and how many of the drafts were worth verifying.
+type Log = HashMap<(u64, usize), (Draft, usize)>;
+
+/// Writes down what a drafter proposes.
+struct Witness {
+    inner: Box<dyn Drafter>,
+    log: Arc<Mutex<Log>>,
+}
+
+impl Drafter for Witness {
+    fn block(&self) -> usize {
+        self.inner.block()
+    }
+
+    fn taps(&self) -> &[usize] {
+        self.inner.taps()
+    }
+
+    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
+        self.inner.propose(rows, out);
+        let mut log = self.log.lock().expect("no test failed");
+        for (row, draft) in rows.iter().zip(out) {
+            let worth = row.judge.worth(&draft.confidences);
+            log.insert((row.request, row.len), (draft.clone(), worth));
+        }
+    }
+
+    fn absorb(&mut self, features: Features<'_>, positions: &[u32], slots: &[u32]) {
+        self.inner.absorb(features, positions, slots);
+    }
+
+    fn settle(&mut self) {
+        self.inner.settle();
+    }
+}
+
+/// The requests' bytes, and what was proposed to them.
+fn witnessed(options: EngineOptions, requests: &[Request]) -> (Vec<(Vec<u32>, String)>, Log) {
+    let mut parts = Parts::of(pair("qwen3", Some("dflash")), &options);
+    let log = Arc::default();
+    parts.drafter = Box::new(Witness { inner: parts.drafter, log: Arc::clone(&log) });
+    let mut engine = Engine::assemble(&Threads::new(), parts, options);
+    let outputs = bytes(&run(&mut engine, requests));
+    drop(engine);
+    let log = std::mem::take(&mut *log.lock().expect("no test failed"));
+    (outputs, log)
+}
+
+/// Greedy and drawn, one with filters.
+fn requests() -> Vec<Request> {
+    let one = |seed: u64, sampling: Sampling| Request {
+        sampling: Sampling { seed, ..sampling },
+        ..request(&prompt(seed, 5 + 9 * seed as usize), 40)
+    };
+    let warm = |temperature| Sampling { temperature, ..Sampling::default() };
+    vec![
+        one(0, warm(0.0)),
+        one(1, warm(0.7)),
+        one(2, Sampling { top_p: 0.9, ..warm(1.0) }),
+        one(3, warm(0.0)),
+    ]
+}
+
+fn options() -> EngineOptions {
+    EngineOptions { max_running: 4, kv_tokens: Some(2048), width: 8, ..fixed() }
+}
+
+/// Drafts and confidences that both runs have, which are as many.
+fn in_both<'l>(a: &'l Log, b: &'l Log) -> impl Iterator<Item = ((u32, f32), (u32, f32))> {
+    let drafts =
+        |draft: &'l Draft| draft.tokens.iter().copied().zip(draft.confidences.iter().copied());
+    let both = a.iter().filter_map(|(place, (own, _))| Some((own, &b.get(place)?.0)));
+    both.flat_map(move |(a, b)| drafts(a).zip(drafts(b)))
+}
+
+/// A drafter is as sure of a draft alone as in company, bit for bit.
+#[test]
+fn company_changes_no_confidence() {
+    let requests = requests();
+    let alone = EngineOptions { max_running: 1, chunk: 7, ..options() };
+    let ((truth, alone), (outputs, together)) =
+        (witnessed(alone, &requests), witnessed(options(), &requests));
+    assert_eq!(outputs, truth);
+    let pairs: Vec<_> = in_both(&alone, &together).collect();
+    assert!(pairs.len() > 100, "{} drafts in both runs", pairs.len());
+    for ((token, sure), (other, as_sure)) in &pairs {
+        assert_eq!((token, sure.to_bits()), (other, as_sure.to_bits()));
+        assert!((0.0..=1.0).contains(sure), "{sure}");
+    }
+    let apart = pairs.iter().any(|((_, sure), _)| (sure - pairs[0].0.1).abs() > 0.01);
+    assert!(apart, "the drafter is not as sure of all");
+}
+
+/// A bias of nothing has its rows chosen in another way, which is as sure.
+#[test]
+fn every_way_to_choose_is_as_sure() {
+    let plain = requests();
+    let shaping = Shaping { logit_bias: vec![(7, 0.0)], ..Shaping::default() };
+    let shaped: Vec<Request> = plain
+        .iter()
+        .map(|request| Request { shaping: shaping.clone(), ..request.clone() })
+        .collect();
+    let ((truth, a), (outputs, b)) = (witnessed(options(), &plain), witnessed(options(), &shaped));
+    assert_eq!(outputs, truth);
+    assert!(in_both(&a, &b).count() > 100);
+    for ((token, sure), (other, as_sure)) in in_both(&a, &b) {
+        assert_eq!(token, other);
+        assert!((sure / as_sure - 1.0).abs() < 1e-5, "{sure} and {as_sure}");
+    }
+}
+
+/// Where a draft costs as much as a token, blocks end where the drafter is no longer sure; and bytes stay.
+#[test]
+fn blocks_are_as_wide_as_the_drafter_is_sure() {
+    let requests = requests();
+    let mut plain = Engine::new(pair("qwen3", None), options());
+    let truth = bytes(&run(&mut plain, &undrafted(&requests)));
+    let cost = StepCost {
+        verify: CostCurve::measured([(1, 1e-3), (64, 64e-3)]),
+        draft: CostCurve::measured([(1, 1e-6)]),
+    };
+    let options = EngineOptions { widths: WidthPolicy::Adaptive(cost), ..options() };
+    let (outputs, log) = witnessed(options, &requests);
+    assert_eq!(outputs, truth);
+    let narrowed = log.values().filter(|(draft, worth)| *worth < draft.tokens.len()).count();
+    assert!(narrowed > 0, "of {} blocks none was narrowed", log.len());
+}
