@@ -2,9 +2,10 @@
 //! the card, so the host that plans waits for neither. Target and drafter are two faces of one
 //! [`CardPair`], whose features and caches never leave the card.
 //!
-//! Rows choose on the card, greedily, with the contract's noise, and with filters. Shaped logits are the
-//! host's, which reads them back and chooses by the CPU's own code. Which of these ways a row takes follows
-//! from its request and its position alone, so drafting does not change it.
+//! Rows choose on the card: greedily, with the contract's noise, with filters, and with what their shapes say.
+//! Shapes of very many additions are the host's, which reads the logits back and chooses by the CPU's own code.
+//! Which of these ways a row takes follows from its request and its position alone, so drafting does not change
+//! it.
 
 use crate::draft::{Draft, DraftRow, Drafter, Features, NoDrafter, PROPOSED, in_reach, shape};
 use crate::memory::Geometry;
@@ -16,7 +17,7 @@ use kernels::choose::{Draw, Shape, choose, confidences, log_probs};
 use model::LoadError;
 use model::checkpoint::{Checkpoint, read_config};
 use model::config::ModelConfig;
-use model::cuda::{Capacity, CardModels, CardPair, Found, Ids, Origin, SLAB, Taps};
+use model::cuda::{Capacity, CardModels, CardPair, Found, Ids, MOST_ADDITIONS, Origin, SLAB, Taps};
 use model::dflash_config::DflashConfig;
 use model::pass::Pass;
 use std::ops::Range;
@@ -217,6 +218,8 @@ enum By {
     Card,
     /// The card, with filters.
     Filters,
+    /// The card, with a shape and filters.
+    Shape,
     /// The host.
     Host,
 }
@@ -224,12 +227,11 @@ enum By {
 impl By {
     fn of(draw: &Draw, shape: &Shape<'_>) -> By {
         let filtered = draw.top_k != 0 || draw.top_p < 1.0 || draw.min_p > 0.0;
-        let shaped =
-            shape.penalties.is_some() || !shape.additions.is_empty() || shape.allowed.is_some();
-        match (shaped, filtered) {
-            (true, _) => By::Host,
-            (false, true) => By::Filters,
-            (false, false) => By::Card,
+        match (shape.is_plain(), filtered) {
+            (true, true) => By::Filters,
+            (true, false) => By::Card,
+            (false, _) if shape.additions.len() > MOST_ADDITIONS => By::Host,
+            (false, _) => By::Shape,
         }
     }
 }
@@ -264,6 +266,14 @@ impl Chooser<'_> {
             let draws: Vec<Draw> = filtered.iter().map(|&i| draws[i]).collect();
             let some = self.card.get().filter(&places, &draws, self.ids);
             put(&mut found, &filtered, &some);
+        }
+        let shaped = by(By::Shape);
+        if !shaped.is_empty() {
+            let places: Vec<usize> = shaped.iter().map(|&i| rows[i]).collect();
+            let draws: Vec<Draw> = shaped.iter().map(|&i| draws[i]).collect();
+            let shapes: Vec<Shape<'_>> = shaped.iter().map(|&i| shape(i)).collect();
+            let some = self.card.get().shape(&places, &draws, &shapes, self.ids);
+            put(&mut found, &shaped, &some);
         }
         for some in by(By::Host).chunks(SLAB) {
             let places: Vec<usize> = some.iter().map(|&i| rows[i]).collect();
@@ -450,7 +460,7 @@ mod tests {
     use super::*;
     use kernels::choose::{Counts, Penalties};
 
-    /// Greedy choices, noise and filters are the card's; shapes are the host's.
+    /// Greedy choices, noise, filters and shapes are the card's; very many additions are the host's.
     #[test]
     fn what_a_card_does_not_do_is_the_hosts() {
         let plain =
@@ -476,8 +486,11 @@ mod tests {
             Shape { additions: &[(3, 1.0)], ..nothing },
             Shape { allowed: Some(&[1]), ..nothing },
         ] {
-            assert_eq!(By::of(&plain, &shape), By::Host);
-            assert_eq!(By::of(&Draw { top_k: 1, ..plain }, &shape), By::Host);
+            assert_eq!(By::of(&plain, &shape), By::Shape);
+            assert_eq!(By::of(&Draw { top_k: 1, ..plain }, &shape), By::Shape);
         }
+        let many = vec![(3, 1.0); MOST_ADDITIONS + 1];
+        assert_eq!(By::of(&plain, &Shape { additions: &many[1..], ..nothing }), By::Shape);
+        assert_eq!(By::of(&plain, &Shape { additions: &many, ..nothing }), By::Host);
     }
 }

@@ -2,7 +2,11 @@
 
 use crate::{accepted, bytes, fixed, pair, prompt, request, run, undrafted};
 use engine::draft::{Drafter, Scripted};
-use engine::{Engine, EngineOptions, Limits, Request, Sampling, Shaping};
+use engine::{
+    Constrained, Constraint, End, Engine, EngineOptions, Limits, Matcher, Request, Sampling,
+    Shaping,
+};
+use std::sync::Arc;
 
 /// Greedy and sampled, filtered and shaped requests, some of which begin alike.
 fn requests() -> Vec<Request> {
@@ -58,6 +62,68 @@ fn no_drafter_changes_a_byte() {
             }
             assert!(engine.tally().cached_tokens > 0, "the second round found the first one's");
         }
+    }
+}
+
+/// Texts whose tokens have the rest of their place by three.
+struct Turns;
+
+/// How many tokens came.
+struct Turn(u32);
+
+impl Constraint for Turns {
+    fn matcher(&self) -> Box<dyn Matcher> {
+        Box::new(Turn(0))
+    }
+}
+
+impl Matcher for Turn {
+    fn allow(&mut self, allowed: &mut [u32]) -> End {
+        let own = (self.0 % 3..allowed.len() as u32 * 32).step_by(3);
+        own.for_each(|token| allowed[token as usize / 32] |= 1 << (token % 32));
+        End::MayNot
+    }
+
+    fn advance(&mut self, token: u32) -> bool {
+        let allowed = token % 3 == self.0 % 3;
+        self.0 += u32::from(allowed);
+        allowed
+    }
+
+    fn rewind(&mut self, count: usize) {
+        self.0 -= count as u32;
+    }
+}
+
+/// Masks, penalties and filters of one request, whatever is drafted, and in blocks of a crowd.
+#[test]
+fn constrained_texts_do_not_depend_on_their_drafts() {
+    let constrained =
+        |request: Request| Request { constraint: Some(Constrained(Arc::new(Turns))), ..request };
+    let requests: Vec<Request> =
+        requests().into_iter().chain(requests()).map(constrained).collect();
+    let mut engine = Engine::new(pair("qwen3", Some("dflash")), options());
+    let outputs = run(&mut engine, &undrafted(&requests));
+    for output in &outputs {
+        let mut turns = output.ids().into_iter().enumerate();
+        assert!(turns.all(|(at, id)| id as usize % 3 == at % 3), "{:?}", output.ids());
+    }
+    let truth = bytes(&outputs);
+    let right: Vec<Vec<u32>> = outputs.iter().map(engine::Output::ids).collect();
+    let starts: Vec<usize> = requests.iter().map(|request| request.prompt.len()).collect();
+    for max_running in [1, 16] {
+        let options = EngineOptions { width: 8, max_running, kv_tokens: Some(4096), ..options() };
+        let mut engine = Engine::new(pair("qwen3", Some("dflash")), options.clone());
+        assert_eq!(bytes(&run(&mut engine, &requests)), truth, "{max_running} at once");
+        let (right, starts) = (right.clone(), starts.clone());
+        let next = move |id: u64, at: usize| {
+            right[id as usize].get(at - starts[id as usize]).copied().unwrap_or(3)
+        };
+        let drafter = Box::new(Scripted::new(8, next));
+        let mut engine = Engine::with_drafter(pair("qwen3", None), drafter, options);
+        let outputs = run(&mut engine, &requests);
+        assert_eq!(bytes(&outputs), truth, "{max_running} at once, right drafts");
+        assert!(accepted(&outputs) > 0, "right drafts are accepted");
     }
 }
 

@@ -7,6 +7,10 @@
 //!
 //! How likely a draft's choice was is another operation, [`Confidences`], which follows the choice.
 
+mod rules;
+
+pub use rules::{Lists, RULE_WORDS, Rules, Written};
+
 use crate::cuda::{In, Pieces, count, source, threads_for};
 use device::cuda::{
     Cuda, CudaError, CudaSlice, CudaSliceMut, Grid, Kernel, Module, Queue, Source, Writes,
@@ -49,8 +53,6 @@ type ShapeRows = (
     In<u32>,
     In<u32>,
     In<u32>,
-    In<u32>,
-    In<f32>,
     In<u32>,
     Writes<f32>,
     u32,
@@ -106,91 +108,6 @@ pub struct Room<'j> {
     pub scores: CudaSliceMut<'j, f64>,
     /// Its token.
     pub drawn: CudaSliceMut<'j, u32>,
-}
-
-/// What is done to one row's logits, and the filters of its draw, as [`super::Shape`] and
-/// [`super::Draw`] say. The default changes nothing. Lists are places in those of [`Rules`]: the first
-/// entry and how many there are.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rule {
-    /// Keep the `top_k` largest; 0 keeps all.
-    pub top_k: u32,
-    /// Keep the smallest set of most likely tokens whose probability reaches `top_p`; 1 keeps all.
-    pub top_p: f32,
-    /// Keep tokens at least `min_p` times as likely as the likeliest; 0 keeps all.
-    pub min_p: f32,
-    /// As [`super::Penalties::repetition`].
-    pub repetition: f32,
-    /// As [`super::Penalties::frequency`].
-    pub frequency: f32,
-    /// As [`super::Penalties::presence`].
-    pub presence: f32,
-    /// Which table counts what came before; without one nothing is penalized.
-    pub table: Option<u32>,
-    /// Tokens that the row takes to have come after those of the table.
-    pub after: (u32, u32),
-    /// Additions to logits.
-    pub additions: (u32, u32),
-    /// Which mask says what may be chosen; without one all may.
-    pub mask: Option<u32>,
-}
-
-impl Default for Rule {
-    fn default() -> Rule {
-        Rule {
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            repetition: 1.0,
-            frequency: 0.0,
-            presence: 0.0,
-            table: None,
-            after: (0, 0),
-            additions: (0, 0),
-            mask: None,
-        }
-    }
-}
-
-impl Rule {
-    /// Words of a rule on the card.
-    pub const WORDS: usize = 12;
-
-    /// The rule as the card reads it.
-    pub fn words(&self) -> [u32; Rule::WORDS] {
-        [
-            self.top_k,
-            self.top_p.to_bits(),
-            self.min_p.to_bits(),
-            self.repetition.to_bits(),
-            self.frequency.to_bits(),
-            self.presence.to_bits(),
-            self.table.unwrap_or(u32::MAX),
-            self.after.0,
-            self.after.1,
-            self.additions.0,
-            self.additions.1,
-            self.mask.unwrap_or(u32::MAX),
-        ]
-    }
-}
-
-/// The rules of a launch and what they name.
-#[derive(Clone, Copy)]
-pub struct Rules<'j> {
-    /// [`Rule::words`] of each row of the product.
-    pub rows: CudaSlice<'j, u32>,
-    /// Counts, `[tables, n]`: 0 for a token that never came, and for one that came, one more than how
-    /// often the output has it.
-    pub tables: CudaSlice<'j, u32>,
-    /// Tokens of the lists [`Rule::after`].
-    pub after: CudaSlice<'j, u32>,
-    /// Tokens of the lists [`Rule::additions`].
-    pub ids: CudaSlice<'j, u32>,
-    /// What is added to each of them.
-    pub additions: CudaSlice<'j, f32>,
-    /// Masks, `[masks, allowed / 32 rounded up]`, bits as [`super::Shape::allowed`].
-    pub masks: CudaSlice<'j, u32>,
 }
 
 /// Room for choices with rules.
@@ -347,7 +264,7 @@ impl Choices {
         let rows = logits.rows;
         let RuledRoom { best: mut room, logits: mut shaped, mut cuts } = room;
         let sizes = Sizes::new((logits, allowed), (first, out.len()), draws, &room);
-        assert!(rules.rows.len() >= rows as usize * Rule::WORDS, "a rule for each of {rows} rows");
+        assert!(rules.rows.len() >= rows as usize * RULE_WORDS, "a rule for each of {rows} rows");
         let wanted = Choices::shaped(allowed, sizes.rows);
         assert!(shaped.len() >= wanted, "room for the logits of {} rows", sizes.rows);
         assert!(cuts.len() >= 3 * sizes.rows, "room for the cuts of {} rows", sizes.rows);
@@ -407,9 +324,7 @@ impl Choices {
         let given = (
             at,
             rules.rows,
-            rules.tables,
-            rules.after,
-            rules.ids,
+            rules.seen,
             rules.additions,
             rules.masks,
             shaped,

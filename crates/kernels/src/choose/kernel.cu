@@ -244,8 +244,8 @@ struct Rule {
     u32 top_k;
     float top_p, min_p;
     float repetition, frequency, presence;
-    u32 table;             // of counts; NONE where nothing is penalized
-    u32 after, afters;     // tokens that the row takes to have come after those of the table
+    u32 before, befores;   // tokens that came before, with their counts in the output
+    u32 after, afters;     // those that the row takes to have come after them, with theirs
     u32 addition, additions;
     u32 mask;              // NONE allows all
 
@@ -260,13 +260,11 @@ struct Rule {
 
 static __device__ bool allows(const u32 *mask, u32 id) { return !mask || (mask[id / 32] >> id % 32 & 1); }
 
-// shaped[row − first][token] = the logits after penalties, additions and the mask. tables is
-// [tables][columns], 0 for a token that never came and one more than its count in the output for one that
-// did; masks is [masks][words].
+// shaped[row − first][token] = the logits after penalties, additions and the mask. seen and additions are
+// pairs, of a token and its count or what is added; masks is [masks][words].
 extern "C" __global__ void __launch_bounds__(THREADS)
-    shape(const float *pieces, u64 pieces_len, const u32 *rules, u64 rules_len, const u32 *tables,
-          u64 tables_len, const u32 *afters, u64 afters_len, const u32 *ids, u64 ids_len,
-          const float *additions, u64 additions_len, const u32 *masks, u64 masks_len, float *shaped,
+    shape(const float *pieces, u64 pieces_len, const u32 *rules, u64 rules_len, const u32 *seen, u64 seen_len,
+          const u32 *additions, u64 additions_len, const u32 *masks, u64 masks_len, float *shaped,
           u64 shaped_len, u32 steps, u32 workers, u32 rows, u32 columns, u32 allowed, u32 first, u32 chunks,
           u32 stride)
 {
@@ -278,54 +276,48 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     expect((u64)(part.row + 1) * (sizeof(Rule) / 4) <= rules_len && stride % 4 == 0);
     expect((u64)(part.row - first + 1) * stride <= shaped_len);
     const Rule rule = ((const Rule *)rules)[part.row];
-    const bool penalizes = rule.table != NONE;
     const u32 words = (allowed + 31) / 32;
-    expect(!penalizes || (u64)(rule.table + 1) * columns <= tables_len);
-    expect(!penalizes || (u64)rule.after + rule.afters <= afters_len);
-    expect((u64)rule.addition + rule.additions <= (ids_len < additions_len ? ids_len : additions_len));
+    expect(((u64)rule.before + rule.befores) * 2 <= seen_len && ((u64)rule.after + rule.afters) * 2 <= seen_len);
+    expect(((u64)rule.addition + rule.additions) * 2 <= additions_len);
     expect(rule.mask == NONE || (u64)(rule.mask + 1) * words <= masks_len);
-    const u32 *table = penalizes ? tables + (u64)rule.table * columns : nullptr;
     const u32 *mask = rule.mask == NONE ? nullptr : masks + (u64)rule.mask * words;
     float *row = shaped + (u64)(part.row - first) * stride;
+    const auto own = [=](u32 id) { return id >= part.begin && id < part.end && allows(mask, id); };
     for (u32 id = part.begin + threadIdx.x * 4; id < part.end; id += THREADS * 4) {
         const float4 four = sums.four(part.row, id);
         float logits[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
-        for (u32 i = 0; i < 4; i++) {
-            if (id + i >= part.end)
-                continue;
-            const u32 came = penalizes ? table[id + i] : 0;
-            if (came > 0)
-                logits[i] = rule.penalized(logits[i], came - 1);
-            if (!allows(mask, id + i))
+        for (u32 i = 0; i < 4; i++)
+            if (id + i < part.end && !allows(mask, id + i))
                 logits[i] = LOWEST;
-        }
         *(float4 *)(row + id) = make_float4(logits[0], logits[1], logits[2], logits[3]);
     }
     __syncthreads();
-    // Once more for the few that come after, with what they add to the count.
-    for (u32 i = threadIdx.x; penalizes && i < rule.afters; i += THREADS) {
-        const u32 *after = afters + rule.after, id = after[i];
-        if (id < part.begin || id >= part.end || !allows(mask, id))
-            continue;
-        u32 count = table[id] > 0 ? table[id] - 1 : 0;
-        for (u32 j = 0; j < rule.afters; j++)
-            count += after[j] == id;
-        row[id] = rule.penalized(sums.one(part.row, id), count);
+    for (u32 i = threadIdx.x; i < rule.befores; i += THREADS) {
+        const u32 *pair = seen + (u64)(rule.before + i) * 2;
+        if (own(pair[0]))
+            row[pair[0]] = rule.penalized(sums.one(part.row, pair[0]), pair[1]);
+    }
+    __syncthreads();
+    // Once more for the few that come after, whose counts hold both.
+    for (u32 i = threadIdx.x; i < rule.afters; i += THREADS) {
+        const u32 *pair = seen + (u64)(rule.after + i) * 2;
+        if (own(pair[0]))
+            row[pair[0]] = rule.penalized(sums.one(part.row, pair[0]), pair[1]);
     }
     __syncthreads();
     // The first addition of a token does them all, in order.
     for (u32 i = threadIdx.x; i < rule.additions; i += THREADS) {
-        const u32 *its = ids + rule.addition, id = its[i];
-        if (id < part.begin || id >= part.end || !allows(mask, id))
+        const u32 *its = additions + (u64)rule.addition * 2, id = its[2 * i];
+        if (!own(id))
             continue;
         bool first_one = true;
         for (u32 j = 0; j < i; j++)
-            first_one = first_one && its[j] != id;
+            first_one = first_one && its[2 * j] != id;
         float x = row[id];
         for (u32 j = i; first_one && j < rule.additions; j++)
-            if (its[j] == id)
-                x = __fadd_rn(x, additions[rule.addition + j]);
+            if (its[2 * j] == id)
+                x = __fadd_rn(x, __uint_as_float(its[2 * j + 1]));
         if (first_one)
             row[id] = x;
     }

@@ -76,6 +76,12 @@ impl Counts {
         self.find(token).ok().map(|at| self.seen[at].1)
     }
 
+    /// All tokens that came, and how often the output has each; ascending by token.
+    #[cfg(feature = "cuda")]
+    pub(super) fn all(&self) -> &[(u32, u32)] {
+        &self.seen
+    }
+
     fn find(&self, token: u32) -> Result<usize, usize> {
         self.seen.binary_search_by_key(&token, |&(seen, _)| seen)
     }

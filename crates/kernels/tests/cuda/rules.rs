@@ -5,10 +5,11 @@ use crate::card::{Buffer, Card, narrowed};
 use crate::gemm::Weight;
 use crate::random::Random;
 use device::Cpu;
-use kernels::choose::cuda::{Choices, Draws, Room, Rule, RuledRoom, Rules};
+use kernels::choose::cuda::{Choices, Draws, Room, RuledRoom, Rules, Written};
 use kernels::choose::{Counts, Draw, Penalties, Shape, choose};
 use kernels::cuda::Pieces;
 use kernels::gemm::cuda::{Products, Shape as Weights};
+use std::ops::Range;
 
 /// What came before in a sequence.
 struct History {
@@ -24,10 +25,24 @@ impl History {
         History { prompt: some(60), output: some(90) }
     }
 
-    fn table(&self, vocab: usize) -> Vec<u32> {
-        let counts = Counts::new(&self.prompt, &self.output);
-        (0..vocab as u32).map(|token| counts.of(token).map_or(0, |count| count + 1)).collect()
+    fn counts(&self) -> Counts {
+        Counts::new(&self.prompt, &self.output)
     }
+}
+
+/// What is done to one row's logits, and the filters of its draw. Lists are places in those of a [`Case`].
+#[derive(Clone, Debug, Default)]
+struct Rule {
+    top_k: u32,
+    top_p: f32,
+    min_p: f32,
+    repetition: f32,
+    frequency: f32,
+    presence: f32,
+    history: Option<usize>,
+    after: Range<usize>,
+    additions: Range<usize>,
+    mask: Option<usize>,
 }
 
 /// A launch: the rows from `first` on of a product, each with a rule.
@@ -83,54 +98,59 @@ impl Case {
             ..Rule::default()
         };
         rule.top_k = [0, 0, 1, 5, 50, 5000][random.below(6)];
-        rule.table = [None, Some(0), Some(1), Some(2)][random.below(4)];
-        if rule.table.is_some() {
-            rule.after = (random.below(20) as u32, random.below(16) as u32);
-        }
+        let mut some = |first: usize, most: usize| {
+            let first = random.below(first);
+            first..first + random.below(most)
+        };
+        (rule.after, rule.additions) = (some(20, 16), some(10, 40));
         if random.below(2) == 0 {
-            rule.additions = (random.below(10) as u32, random.below(40) as u32);
+            rule.additions = 0..0;
         }
+        rule.history = [None, Some(0), Some(1), Some(2)][random.below(4)];
         rule.mask = [None, None, Some(0), Some(1), Some(2), Some(3)][random.below(6)];
         rule
     }
 
+    /// What is done to the logits of all rows, whose histories are counted.
+    fn shapes<'c>(&'c self, counts: &'c [Counts]) -> Vec<Shape<'c>> {
+        let shape = |rule: &Rule| Shape {
+            penalties: rule.history.map(|history| Penalties {
+                repetition: rule.repetition,
+                frequency: rule.frequency,
+                presence: rule.presence,
+                counts: &counts[history],
+                after: &self.after[rule.after.clone()],
+            }),
+            additions: &self.additions[rule.additions.clone()],
+            allowed: rule.mask.map(|mask| &self.masks[mask][..]),
+        };
+        self.rules.iter().map(shape).collect()
+    }
+
+    /// How all rows draw, with `top_p` times a factor near 1.
+    fn draws(&self, factor: f32) -> Vec<Draw> {
+        let draw = |(row, rule): (usize, &Rule)| Draw {
+            temperature: self.temperatures[row],
+            top_k: rule.top_k,
+            top_p: if rule.top_p < 1.0 { rule.top_p * factor } else { 1.0 },
+            min_p: rule.min_p,
+            seed: self.seeds[row],
+            position: row as u32 + 1,
+        };
+        self.rules.iter().enumerate().map(draw).collect()
+    }
+
+    fn counts(&self) -> Vec<Counts> {
+        self.histories.iter().map(History::counts).collect()
+    }
+
     /// The CPU's choices, with `top_p` times a factor near 1.
     fn on_cpu(&self, logits: &[f32], factor: f32) -> Vec<u32> {
-        let counts: Vec<Counts> =
-            self.histories.iter().map(|h| Counts::new(&h.prompt, &h.output)).collect();
-        let list = |(first, len): (u32, u32)| first as usize..(first + len) as usize;
-        let rows = self.first..self.rules.len();
-        let shapes: Vec<Shape<'_>> = self.rules[rows.clone()]
-            .iter()
-            .map(|rule| Shape {
-                penalties: rule.table.map(|table| Penalties {
-                    repetition: rule.repetition,
-                    frequency: rule.frequency,
-                    presence: rule.presence,
-                    counts: &counts[table as usize],
-                    after: &self.after[list(rule.after)],
-                }),
-                additions: &self.additions[list(rule.additions)],
-                allowed: rule.mask.map(|mask| &self.masks[mask as usize][..]),
-            })
-            .collect();
-        let draws: Vec<Draw> = rows
-            .map(|row| Draw {
-                temperature: self.temperatures[row],
-                top_k: self.rules[row].top_k,
-                top_p: if self.rules[row].top_p < 1.0 {
-                    self.rules[row].top_p * factor
-                } else {
-                    1.0
-                },
-                min_p: self.rules[row].min_p,
-                seed: self.seeds[row],
-                position: row as u32 + 1,
-            })
-            .collect();
+        let (counts, draws) = (self.counts(), self.draws(factor));
+        let (draws, shapes) = (&draws[self.first..], &self.shapes(&counts)[self.first..]);
         let mut out = vec![0; draws.len()];
         let logits = &logits[self.first * self.vocab..];
-        choose(&Cpu::new(1), logits, self.vocab, self.allowed, &draws, &shapes, &mut out);
+        choose(&Cpu::new(1), logits, self.vocab, self.allowed, draws, shapes, &mut out);
         out
     }
 
@@ -138,37 +158,39 @@ impl Case {
         let choices = Choices::load(&card.cuda).expect("the choices load");
         let (lane, rows) = (&card.lanes.forward, self.rules.len());
         let (first, allowed, chosen) = (self.first, self.allowed, rows - self.first);
-        let words: Vec<u32> = self.rules.iter().flat_map(Rule::words).collect();
-        let tables: Vec<u32> = self.histories.iter().flat_map(|h| h.table(self.vocab)).collect();
-        let (ids, more): (Vec<u32>, Vec<f32>) = self.additions.iter().copied().unzip();
-        let positions: Vec<u32> = (0..rows as u32).collect();
-        let lists = [&words, &tables, &self.after, &ids, &self.masks.concat(), &positions]
-            .map(|list| card.put(list));
-        let (more, temperatures) = (card.put(&more), card.put(&self.temperatures));
-        let seeds = card.put(&self.seeds);
+        let counts = self.counts();
+        let mut written = Written::new(allowed);
+        let rules = self.draws(1.0).into_iter().zip(self.shapes(&counts));
+        rules.for_each(|(draw, shape)| written.push(&draw, &shape));
+        let (words, named) = (card.put(&written.words()), written.lists());
+        let positions = card.put(&(0..rows as u32).collect::<Vec<_>>());
+        let (temperatures, seeds) = (card.put(&self.temperatures), card.put(&self.seeds));
         let wanted = Choices::chunks(allowed) * chosen;
         let mut floats = [wanted, Choices::shaped(allowed, chosen), 3 * chosen]
             .map(|len| card.put(&vec![f32::NAN; len]));
         let mut best = [wanted, wanted, chosen].map(|len| card.put(&vec![u32::MAX; len]));
         let mut scores = card.put(&vec![f64::NAN; wanted]);
-        let readings = lists.each_ref().map(|list| list.read(lane));
         let mut writings = floats.each_mut().map(|buffer| buffer.write(lane));
         let mut found = best.each_mut().map(|buffer| buffer.write(lane));
         lane.launch(
             "choose",
             (
                 (lane.queue(), pieces.read(lane).view()),
-                readings.iter().map(|reading| reading.view()).collect::<Vec<_>>(),
-                (more.read(lane).view(), temperatures.read(lane).view(), seeds.read(lane).view()),
+                (words.read(lane).view(), positions.read(lane).view()),
+                (temperatures.read(lane).view(), seeds.read(lane).view()),
                 writings.iter_mut().map(|writing| writing.view()).collect::<Vec<_>>(),
                 found.iter_mut().map(|writing| writing.view()).collect::<Vec<_>>(),
                 scores.write(lane).view(),
             ),
-            move |((queue, at), lists, (additions, temperatures, seeds), floats, best, scores)| {
-                let [rows_of, tables, after, ids, masks, positions] = lists[..] else {
-                    panic!("six lists")
-                };
-                let rules = Rules { rows: rows_of, tables, after, ids, additions, masks };
+            move |(
+                (queue, at),
+                (words, positions),
+                (temperatures, seeds),
+                floats,
+                best,
+                scores,
+            )| {
+                let rules = Rules::of(words, (rows, 0..rows), named);
                 let draws = Draws { temperatures, seeds, positions, shift: 1 };
                 let Ok([largest, logits, cuts]) = <[_; 3]>::try_from(floats) else {
                     panic!("three buffers")
@@ -182,7 +204,7 @@ impl Case {
                 choices.launch_ruled(queue, (pieces, allowed), first, (draws, rules), room, out);
             },
         );
-        drop((readings, writings, found));
+        drop((writings, found));
         card.get(&best[2])
     }
 }

@@ -5,7 +5,7 @@ use super::pass::{From, Ids, Input, Program, Work, pieces, times};
 use super::plan::Weight;
 use super::room::{Best, SLAB, draw_words};
 use device::cuda::CudaSlice;
-use kernels::choose::cuda::{Draws, Room, Rule, RuledRoom, Rules};
+use kernels::choose::cuda::{Draws, Lists, Room, RuledRoom, Rules};
 use kernels::gemm::cuda::Shape;
 use std::ops::Range;
 
@@ -84,26 +84,16 @@ impl Program {
         }
     }
 
-    /// As [`Program::choose`] for picked rows, with the filters that stand behind the positions: a
-    /// [`Rule`] for each row.
-    pub(super) fn filter(&self, work: &mut Work<'_>, rows: usize, ids: Ids) {
+    /// As [`Program::choose`] for picked rows, with the rules that stand behind the positions, and what they
+    /// name behind them.
+    pub(super) fn rule(&self, work: &mut Work<'_>, (rows, ids): (usize, Ids), lists: Lists) {
         let (head, allowed) = self.head(ids);
-        // Filters need the logits whole, and there is room for so many.
+        // Rules need the logits whole, and there is room for so many.
         self.product_by(work, (&head, Input::Picked), (rows, SLAB), |work, tile| {
-            let nothing = work.vectors.range(0..0);
             let scratch = &mut work.scratch;
             let words = scratch.draws.read();
-            let own = times(tile, Rule::WORDS);
-            let own = draw_words(rows) + own.start..draw_words(rows) + own.end;
-            let none = words.range(0..0);
-            let rules = Rules {
-                rows: words.range(own),
-                tables: none,
-                after: none,
-                ids: none,
-                additions: nothing,
-                masks: none,
-            };
+            let behind = words.range(draw_words(rows)..words.len());
+            let rules = Rules::of(behind, (rows, tile.clone()), lists);
             let room = RuledRoom {
                 best: room(&mut scratch.best),
                 logits: scratch.logits.all(),

@@ -23,5 +23,5 @@ pub use card::Card;
 pub use device::cuda::CudaError;
 pub use load::{CardModels, Origin};
 pub use pass::{Ids, Taps};
-pub use room::{Capacity, SLAB};
+pub use room::{Capacity, MOST_ADDITIONS, SLAB};
 pub use run::{CardPair, Found};

@@ -11,6 +11,7 @@ use super::room::{Room, Scratch, tile_of};
 use device::cuda::{CudaSlice, CudaSliceMut, Queue};
 use kernels::attention::Sight;
 use kernels::attention::cuda::{Attended, TILE, Tail};
+use kernels::choose::cuda::Lists;
 use kernels::cuda::Pieces;
 use kernels::gemm::cuda::MOST_ROWS;
 use kernels::rope::cuda::{Heads, Placed, StepRows, Stored};
@@ -54,8 +55,8 @@ pub(crate) enum What {
     Absorb { rows: usize },
     /// A choice for each of so many rows.
     Choose { rows: usize, from: From },
-    /// The same with the filters of each row's draw, for picked rows.
-    Filter { rows: usize, ids: Ids },
+    /// The same with the rules of each row, for picked rows.
+    Rule { rows: usize, ids: Ids, lists: Lists },
     /// The logits of so many picked rows.
     Logits { rows: usize, ids: Ids },
 }
@@ -146,7 +147,7 @@ impl Program {
             What::Draft { cut } => self.draft(&mut work, cut),
             What::Absorb { rows } => self.absorb(&mut work, *rows),
             What::Choose { rows, from } => self.choose(&mut work, *rows, *from, Ids::All),
-            What::Filter { rows, ids } => self.filter(&mut work, *rows, *ids),
+            What::Rule { rows, ids, lists } => self.rule(&mut work, (*rows, *ids), *lists),
             What::Logits { rows, ids } => self.logits(&mut work, *rows, *ids),
         }
     }

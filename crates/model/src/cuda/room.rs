@@ -4,7 +4,7 @@ use super::batch::Regions;
 use super::plan::Plan;
 use device::cuda::{CudaSliceMut, Number};
 use kernels::attention::cuda::Attention;
-use kernels::choose::cuda::{Choices, Rule};
+use kernels::choose::cuda::{Choices, RULE_WORDS};
 use kernels::gemm::cuda::{MOST_ROWS, Shape};
 
 /// Bytes of what attention leaves of its rows, at most: a pass that needs more attends in parts.
@@ -17,8 +17,10 @@ const MOST_TILE: usize = 2048;
 const CUT: usize = 3;
 /// Bytes that a stretch for one purpose is aligned to.
 const ALIGN: usize = 256;
-/// Rows whose logits the host gets at once.
+/// Rows whose logits are there at once, for rules and for the host.
 pub const SLAB: usize = 32;
+/// Additions to the logits of a row that a card makes at most.
+pub const MOST_ADDITIONS: usize = 2048;
 
 /// What the passes of a pair may need at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +64,8 @@ pub(crate) struct Room {
     pieces: usize,
     chunks: usize,
     vocab: usize,
+    /// Words of rules of up to [`SLAB`] rows and of what they name, those of one row at least.
+    pub(crate) rules: usize,
 }
 
 /// Room for the best of each chunk of a choice.
@@ -161,6 +165,8 @@ impl Room {
             pieces: shapes.map(|shape| shape.pieces(tile(&shape))).max().expect("a head"),
             chunks: chunks[0].max(chunks[1]),
             vocab: plan.vocab,
+            rules: SLAB * (RULE_WORDS + 2 * block + allowed.div_ceil(32))
+                + 2 * (context.min(plan.vocab) + MOST_ADDITIONS),
         }
     }
 
@@ -181,7 +187,8 @@ impl Room {
 
     /// Words of what the host says about choices at most.
     pub(crate) fn draws(&self) -> usize {
-        draw_words(self.rows) + self.rows * Rule::WORDS
+        let filters = draw_words(self.rows) + self.rows * RULE_WORDS;
+        filters.max(draw_words(SLAB) + self.rules)
     }
 
     fn logits(&self) -> usize {

@@ -14,8 +14,8 @@ use device::{
     Device, Element, Forward, Graph, HeldQueue, HeldView, HeldViewMut, Lane, OnQueue, Pending,
     Readback, Reading, Reason, Shared, Staging, View, ViewMut, Writing,
 };
-use kernels::choose::Draw;
-use kernels::choose::cuda::Rule;
+use kernels::choose::cuda::Written;
+use kernels::choose::{Draw, Shape};
 use kernels::gemm::cuda::MOST_ROWS;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -144,6 +144,10 @@ impl CardModels {
     }
 }
 
+/// The draw of a row that nobody asked for.
+const NOTHING: Draw =
+    Draw { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 0, position: 0 };
+
 /// The words of `draws`, filled up to `rows`: see [`Program::choose`].
 fn words_of(draws: &[Draw], rows: usize) -> Vec<u32> {
     let mut words = vec![0; draw_words(rows)];
@@ -211,17 +215,65 @@ impl CardPair {
     /// drafter's last pass or the target's.
     pub fn filter(&mut self, rows: &[usize], draws: &[Draw], ids: Ids) -> Found {
         let (filled, often) = filled(rows.len(), self.room.rows);
+        let mut written = Written::new(self.width(ids));
+        let fill = std::iter::repeat(&NOTHING);
+        draws
+            .iter()
+            .chain(fill)
+            .take(filled)
+            .for_each(|draw| written.push(draw, &Shape::default()));
+        self.rule((rows, ids), (draws, &written), (filled, often))
+    }
+
+    /// As [`CardPair::filter`], with what shapes do to the logits first. A shape has
+    /// [`super::MOST_ADDITIONS`] at most.
+    pub fn shape(
+        &mut self,
+        rows: &[usize],
+        draws: &[Draw],
+        shapes: &[Shape<'_>],
+        ids: Ids,
+    ) -> Found {
+        let (mut found, mut done) = (Found::default(), 0);
+        while done < rows.len() {
+            let mut written = Written::new(self.width(ids));
+            let mut end = done;
+            while end < rows.len().min(done + SLAB)
+                && written.len() + written.most(&shapes[end]) <= self.room.rules
+            {
+                written.push(&draws[end], &shapes[end]);
+                end += 1;
+            }
+            assert!(end > done, "there is room for the rules of one row");
+            let some = (&rows[done..end], ids);
+            let more = self.rule(some, (&draws[done..end], &written), (end - done, Often::No));
+            found.tokens.extend(more.tokens);
+            found.confidences.extend(more.confidences);
+            done = end;
+        }
+        found
+    }
+
+    /// Chooses for some rows by the rules that were written for them, and for more up to `filled`.
+    fn rule(
+        &mut self,
+        (rows, ids): (&[usize], Ids),
+        (draws, written): (&[Draw], &Written<'_>),
+        (filled, often): (usize, Often),
+    ) -> Found {
         self.pick(rows);
-        let mut words = words_of(draws, filled);
-        let rule = |draw: &Draw| {
-            let Draw { top_k, top_p, min_p, .. } = *draw;
-            Rule { top_k, top_p, min_p, ..Rule::default() }.words()
-        };
-        words.extend(draws.iter().flat_map(rule));
-        let fill = Rule::default().words();
-        words.extend((rows.len()..filled).flat_map(|_| fill));
-        self.enqueue((&words, &[]), What::Filter { rows: filled, ids }, often);
+        let words = [words_of(draws, filled), written.words()].concat();
+        let lists = written.lists();
+        self.enqueue((&words, &[]), What::Rule { rows: filled, ids, lists }, often);
         self.found(rows.len(), filled, ids)
+    }
+
+    /// How many of some ids there are that may be chosen.
+    fn width(&self, ids: Ids) -> usize {
+        match ids {
+            Ids::All => self.room.allowed,
+            Ids::Proposed => self.room.proposed,
+        }
     }
 
     /// The logits of up to [`SLAB`] rows of the last pass, the drafter's or the target's, for some ids.
