@@ -24,8 +24,8 @@ pub const CONFIDENCE_SOURCE: Source = source!("choose", "confidence.cu");
 const THREADS: u32 = 256;
 /// Threads that look for what the filters leave of a row.
 const CUTTERS: u32 = 1024;
-/// Tokens that a block of threads looks at, at most.
-const CHUNK: usize = 8192;
+/// Tokens that a block of threads looks at: two quads a thread, since one waits for the other.
+const CHUNK: usize = 2048;
 
 type Largest = (In<f32>, Writes<f32>, Writes<u32>, u32, u32, u32, u32, u32, u32, u32);
 type Draw = (
@@ -363,7 +363,7 @@ impl Choices {
             count(sizes.chunks),
             count(allowed),
         );
-        queue.launch(&self.chosen, threads_for(sizes.rows, 32), given);
+        queue.launch(&self.chosen, threads_for(sizes.rows * 32, 128), given);
     }
 }
 

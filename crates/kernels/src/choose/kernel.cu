@@ -48,6 +48,16 @@ template <typename T> struct Best {
             id = its;
         }
     }
+
+    // The best of the warp, in all of its lanes.
+    __device__ void meet_lanes()
+    {
+#pragma unroll
+        for (u32 apart = 16; apart > 0; apart /= 2) {
+            const T other = __shfl_xor_sync(~0u, score, apart);
+            meet(other, __shfl_xor_sync(~0u, id, apart));
+        }
+    }
 };
 
 // The best of the block, in its first thread.
@@ -55,11 +65,7 @@ template <typename T> static __device__ Best<T> best_of_block(Best<T> best)
 {
     __shared__ T scores[THREADS / 32];
     __shared__ u32 ids[THREADS / 32];
-#pragma unroll
-    for (u32 apart = 16; apart > 0; apart /= 2) {
-        const T other = __shfl_xor_sync(~0u, best.score, apart);
-        best.meet(other, __shfl_xor_sync(~0u, best.id, apart));
-    }
+    best.meet_lanes();
     if (threadIdx.x % 32 == 0) {
         scores[threadIdx.x / 32] = best.score;
         ids[threadIdx.x / 32] = best.id;
@@ -141,11 +147,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     largest_of(logits, largest, largest_len, ids, ids_len, allowed, first, chunks);
 }
 
-static __device__ Best<float> best_chunk(const float *largest, const u32 *ids, u32 row, u32 chunks)
+// The best of a row's chunks: a warp looks at them, and all of its lanes learn it.
+template <typename T>
+static __device__ Best<T> best_chunk(const T *scores, const u32 *ids, u32 row, u32 chunks)
 {
-    Best<float> best = {LOWEST, ~0u};
-    for (u32 i = 0; i < chunks; i++)
-        best.meet(largest[(u64)row * chunks + i], ids[(u64)row * chunks + i]);
+    Best<T> best = {LOWEST, ~0u};
+    for (u32 i = threadIdx.x % 32; i < chunks; i += 32)
+        best.meet(scores[(u64)row * chunks + i], ids[(u64)row * chunks + i]);
+    best.meet_lanes();
     return best;
 }
 
@@ -179,8 +188,10 @@ static __device__ void draw_from(const Logits &sums, const Cut *cuts, const floa
     expect(gridDim.x <= largest_len && gridDim.x <= ids_len);
     expect(gridDim.x <= scores_len && gridDim.x <= drawn_len);
     const float temperature = temperatures[part.row];
+    if (!(temperature > 0.0f))
+        return;
     const float most = best_chunk(largest, ids, part.row - first, chunks).score;
-    if (!(temperature > 0.0f) || !isfinite(most))
+    if (!isfinite(most))
         return;
     const Cut all = {LOWEST, ~0u, LOWEST}, cut = cuts ? cuts[part.row - first] : all;
     const float inverse = inverse_of(temperature);
@@ -496,7 +507,7 @@ extern "C" __global__ void __launch_bounds__(CUTTERS, 1)
     }
 }
 
-// out[row − first] = the best chunk's token. A thread is a row. Where no logit is left, it is the first
+// out[row − first] = the best chunk's token. A warp is a row. Where no logit is left, it is the first
 // token that the row's mask allows.
 extern "C" __global__ void chosen(const float *largest, u64 largest_len, const u32 *ids, u64 ids_len,
                                   const float *temperatures, u64 temperatures_len, const double *scores,
@@ -506,7 +517,7 @@ extern "C" __global__ void chosen(const float *largest, u64 largest_len, const u
 {
     let_next_start();
     wait_for_earlier();
-    const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
+    const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
     if (row >= out_len)
         return;
     const u64 end = (u64)(row + 1) * chunks;
@@ -516,10 +527,7 @@ extern "C" __global__ void chosen(const float *largest, u64 largest_len, const u
     const Best<float> greedy = best_chunk(largest, ids, row, chunks);
     u32 id = greedy.id;
     if (temperatures[first + row] > 0.0f && isfinite(greedy.score)) {
-        Best<double> best = {LOWEST, ~0u};
-        for (u32 i = 0; i < chunks; i++)
-            best.meet(scores[(u64)row * chunks + i], drawn[(u64)row * chunks + i]);
-        id = best.id;
+        id = best_chunk(scores, drawn, row, chunks).id;
     } else if (rules_len > 0 && greedy.score == LOWEST) {
         const u32 mask = ((const Rule *)rules)[first + row].mask, words = (allowed + 31) / 32;
         id = 0;
@@ -533,5 +541,6 @@ extern "C" __global__ void chosen(const float *largest, u64 largest_len, const u
         }
         id = id < allowed ? id : 0;
     }
-    out[row] = id;
+    if (threadIdx.x % 32 == 0)
+        out[row] = id;
 }
