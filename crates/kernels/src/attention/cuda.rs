@@ -29,6 +29,11 @@ const RANKS: usize = 8;
 const CHUNK: usize = 64;
 /// Heads of rows that one tile holds.
 const VECTORS: usize = 64;
+/// Of fewer, those of a tile where tiles are few: its warps have less to do one after the other.
+const FEWER: [usize; 2] = [16, 32];
+/// Blocks of threads that such tiles make at most: an H200 holds 15 clusters of eight that have a
+/// multiprocessor for each block, and one more would wait for all of them.
+const SPREAD: usize = 64;
 
 type Parts = (
     In<u16>,
@@ -56,13 +61,21 @@ type Combine = (In<f32>, Writes<u16>, u32, u32);
 pub const TILE: usize = 5;
 
 /// Cuts requests' rows (first row, rows, index of the request) into the tiles of a launch. Tiles of no
-/// rows, of any request, may be put behind them.
+/// rows, of any request, may be put behind them. How rows are cut is free: their bits do not follow from it.
 ///
 /// # Panics
 /// When a group of query heads is larger than a tile.
 pub fn tiles(heads: Heads, requests: &[(usize, usize, usize)]) -> Vec<u32> {
-    let most = VECTORS / (heads.q / heads.kv);
-    assert!(most > 0, "a group of at most {VECTORS} query heads");
+    let group = heads.q / heads.kv;
+    assert!(group <= VECTORS, "a group of at most {VECTORS} query heads");
+    let rows_of = |vectors: usize| (vectors / group).max(1);
+    let blocks = |vectors: usize| {
+        let tiles: usize =
+            requests.iter().map(|&(_, rows, _)| rows.div_ceil(rows_of(vectors))).sum();
+        tiles * heads.kv * RANKS
+    };
+    let fewer = FEWER.into_iter().find(|&vectors| blocks(vectors) <= SPREAD);
+    let most = rows_of(fewer.unwrap_or(VECTORS));
     let mut tiles = Vec::new();
     for &(start, rows, request) in requests {
         for offset in (0..rows).step_by(most) {

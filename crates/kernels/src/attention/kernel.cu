@@ -9,7 +9,7 @@ const u32 CHUNK = 64;              // keys
 const u32 RANKS = 8;               // chunk c is the work of rank c mod RANKS
 const u32 VECTORS = 64;            // rows of the matrices
 const u32 SETS = 4;                // of 16 vectors, a warp each
-const u32 SHARES = 2;              // of a chunk's keys, a warp of each set
+const u32 SHARES = 2;              // of a chunk's keys, warps of a set beside each other: on two schedulers
 const u32 KEYS = CHUNK / SHARES;   // of a warp
 const u32 THREADS = SETS * SHARES * 32;
 const u32 STAGES = 2;              // chunks in shared memory: one is looked at, the other comes
@@ -313,7 +313,7 @@ static __device__ void look(const Keys<DIM> &keys, const Rows &rows, const u16 *
                             u32 sight, u32 window, float factor, Take found)
 {
     typedef Keys<DIM> K;
-    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, set = warp % SETS, share = warp / SETS;
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, set = warp / SHARES, share = warp % SHARES;
     const u32 vectors = rows.tile.rows * rows.group, high = rows.low + rows.tile.rows - 1;
     const bool works = set * 16 < vectors;
     Walk walk = ahead;
