@@ -11,7 +11,7 @@ use kernels::attention::cuda::{Attended, Attention, SPLIT, Tail};
 use kernels::choose::cuda::{Choices, Confidences, Draws, Room};
 use kernels::cuda::Pieces;
 use kernels::embed::cuda::Embedding;
-use kernels::gemm::cuda::Products;
+use kernels::gemm::cuda::{Behind, Products};
 use kernels::norm::cuda::Norms;
 use kernels::rope::cuda::{Placed, Rotations, Stored};
 use std::sync::Arc;
@@ -213,15 +213,15 @@ impl Program {
     }
 
     fn product(&self, work: &mut Work<'_>, weight: &Weight, input: Input) {
-        let x = match input {
-            Input::Hidden => work.hidden.read(),
-            Input::Features => work.features.read(),
-            Input::Attended => work.attended.read(),
-            Input::Gated => work.gated.read(),
+        let (x, behind) = match input {
+            Input::Hidden => (work.hidden.read(), Behind::Short),
+            Input::Features => (work.features.read(), Behind::Short),
+            Input::Attended => (work.attended.read(), Behind::Attention),
+            Input::Gated => (work.gated.read(), Behind::Short),
         };
         let (packed, x) = (work.weights.range(weight.at.clone()), (x, self.rows));
         let products = &self.kernels.products;
-        products.launch(work.queue, &weight.shape, packed, x, work.pieces.all());
+        products.launch(work.queue, (&weight.shape, behind), packed, x, work.pieces.all());
     }
 
     /// The norm behind what `delta` left, into `hidden`.

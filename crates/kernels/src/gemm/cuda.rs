@@ -24,6 +24,8 @@ pub const BLOCK: usize = 128;
 pub const STEP: usize = 32;
 /// Most rows of a launch that reads the weight once.
 pub const MOST_ROWS: usize = 64;
+/// Rows that a kernel in front of a product is done with soon.
+const FEW_ROWS: usize = 8;
 /// Most rows of any launch.
 pub const MANY_ROWS: usize = 1 << 16;
 /// Most rows of a launch that leaves pieces. Of more, the blocks of columns alone are work for every
@@ -42,6 +44,8 @@ const TILE: usize = 128;
 const TILED: u32 = 128 * 128 * 4 + 8 * 2 * 8192;
 /// Fewest steps that make a worker: one for each of its phases.
 const LEAST: usize = 4;
+/// Workers, about, that share a block of columns at most: its readers ask for so many pieces at once.
+const SHARERS: usize = 6;
 
 /// The shape of a weight `[n, k]`, and how its product is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +69,8 @@ impl Shape {
             "a weight of {n} × {k} in steps of {STEP}"
         );
         let items = n.div_ceil(BLOCK) * (k / STEP);
-        let workers = workers.min(count(items.div_ceil(LEAST)));
+        let least = (k / STEP).div_ceil(SHARERS).max(LEAST);
+        let workers = workers.min(count(items.div_ceil(least)));
         assert!((items as u64 + 1) * u64::from(workers) <= 1 << 32, "{n} × {k} is too large");
         Shape { n, k, workers }
     }
@@ -144,7 +149,28 @@ impl Shape {
     }
 }
 
-type Product = (In<u16>, In<u16>, Writes<f32>, u32, u32, u32);
+/// What a product stands behind; it already fetches its weight meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// A norm or the like, which takes as long as its rows need.
+    Short,
+    /// [Attention](crate::attention::cuda), and the rotation before it.
+    Attention,
+}
+
+impl Behind {
+    /// Halves of steps that a warp asks for at a time meanwhile. All of the ring at once is 15 MB, which
+    /// the kernels in front wait behind. A kernel of few rows does so for less time than is lost when the
+    /// ring fills late.
+    fn window(self, rows: usize) -> u32 {
+        match self {
+            Behind::Short if rows <= FEW_ROWS => u32::MAX,
+            Behind::Short | Behind::Attention => 2,
+        }
+    }
+}
+
+type Product = (In<u16>, In<u16>, Writes<f32>, u32, u32, u32, u32);
 type Gather = (In<f32>, Writes<f32>, u32, u32, u32, u32);
 type Arrange = (In<u16>, Writes<f32>, u32, u32, u32, u64);
 type Wide = (In<u16>, Writes<f32>, u32, u32, u32, u32, u32, u32, u64);
@@ -199,14 +225,14 @@ impl Products {
     }
 
     /// The pieces of `x · weightᵀ`: `x` is `[rows, k]`, `weight` is packed, `pieces` as
-    /// [`Shape::pieces`] says.
+    /// [`Shape::pieces`] says. `behind` changes when the weight is fetched, and no bits.
     ///
     /// # Panics
     /// When there are no rows or more than [`MANY_ROWS`], or when a slice is shorter than its shape.
     pub fn launch(
         &self,
         queue: &Queue,
-        shape: &Shape,
+        (shape, behind): (&Shape, Behind),
         weight: CudaSlice<'_, u16>,
         (x, rows): (CudaSlice<'_, u16>, usize),
         pieces: CudaSliceMut<'_, f32>,
@@ -217,7 +243,8 @@ impl Products {
         }
         let kernel = [8, 16, 32].iter().filter(|&&most| rows > most).count();
         let grid = Grid { blocks: shape.workers, threads: THREADS };
-        let given = (weight, x, pieces, count(shape.blocks()), shape.steps(), count(rows));
+        let (blocks, window) = (count(shape.blocks()), behind.window(rows));
+        let given = (weight, x, pieces, blocks, shape.steps(), count(rows), window);
         queue.launch(&self.by_rows[kernel], grid, given);
     }
 

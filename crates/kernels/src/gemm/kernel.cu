@@ -159,15 +159,16 @@ static __device__ void flush(float (&sums)[N][TILES][4], float4 *shared, float *
                 sums[n][tile][i] = 0.0f;
 }
 
-// out = x · weightᵀ in pieces; x is [rows][steps · STEP], rows at most 8 N.
+// out = x · weightᵀ in pieces; x is [rows][steps · STEP], rows at most 8 N. Until it may begin, a warp has
+// `window` halves on their way at a time.
 template <int N>
 static __device__ void product(const u16 *weight, u64 weight_len, const u16 *x, u64 x_len, float *out,
-                               u64 out_len, u32 blocks, u32 steps, u32 rows)
+                               u64 out_len, u32 blocks, u32 steps, u32 rows, u32 window)
 {
     extern __shared__ __align__(128) char shared[];
     let_next_start();
     const u32 items = blocks * steps, k = steps * STEP;
-    expect(blockDim.x == WARPS * 32 && rows <= N * 8 && gridDim.x <= items);
+    expect(blockDim.x == WARPS * 32 && rows <= N * 8 && gridDim.x <= items && window > 0);
     expect(weight_len >= (u64)items * BLOCK * STEP && x_len >= (u64)rows * k);
     expect(out_len >= (u64)(blocks + gridDim.x) * rows * BLOCK);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -178,10 +179,15 @@ static __device__ void product(const u16 *weight, u64 weight_len, const u16 *x, 
                        arrived + warp * DEPTH};
     ring.prepare();
     float4 *meeting = (float4 *)(shared + WARPS * DEPTH * HALF);
-#pragma unroll
+    // What stands before this product may be short and wait for memory, behind all that is asked for here.
+#pragma unroll 1
     for (u32 i = 0; i < DEPTH; i++) {
-        if (begin + phase + i / 2 * PHASES < end)
-            ring.fetch(i, begin + phase + i / 2 * PHASES, i % 2);
+        const u32 ahead = begin + phase + i / 2 * PHASES;
+        if (ahead < end) {
+            if (i >= window)
+                ring.await(i - window, 0);
+            ring.fetch(i, ahead, i % 2);
+        }
         commit_copies();
     }
     wait_for_earlier();
@@ -236,9 +242,9 @@ static __device__ void product(const u16 *weight, u64 weight_len, const u16 *x, 
 #define PRODUCT(NAME, N)                                                                       \
     extern "C" __global__ void __launch_bounds__(WARPS * 32, 1)                                   \
         NAME(const u16 *weight, u64 weight_len, const u16 *x, u64 x_len, float *out, u64 out_len,        \
-             u32 blocks, u32 steps, u32 rows)                                                            \
+             u32 blocks, u32 steps, u32 rows, u32 window)                                                \
     {                                                                                                    \
-        product<N>(weight, weight_len, x, x_len, out, out_len, blocks, steps, rows);                     \
+        product<N>(weight, weight_len, x, x_len, out, out_len, blocks, steps, rows, window);             \
     }
 
 PRODUCT(product_8, 1)

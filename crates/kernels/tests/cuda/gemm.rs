@@ -4,7 +4,7 @@ use crate::card;
 use crate::card::{Buffer, Card, close, narrowed, widened};
 use crate::random::Random;
 use kernels::cuda::Pieces;
-use kernels::gemm::cuda::{Products, Shape};
+use kernels::gemm::cuda::{Behind, Products, Shape};
 
 /// A weight on the card, and as it is.
 pub(crate) struct Weight {
@@ -31,6 +31,17 @@ impl Weight {
 
     /// The pieces of the product with rows of bf16.
     pub(crate) fn pieces(&self, card: &Card, products: &Products, x: &[u16]) -> Buffer<f32> {
+        self.pieces_behind(card, products, x, Behind::Short)
+    }
+
+    /// The same, behind any kernel.
+    fn pieces_behind(
+        &self,
+        card: &Card,
+        products: &Products,
+        x: &[u16],
+        behind: Behind,
+    ) -> Buffer<f32> {
         let (shape, lane, rows) = (self.shape, &card.lanes.forward, x.len() / self.shape.k);
         let mut out = card.put(&vec![f32::NAN; shape.pieces(rows)]);
         let (x, products) = (card.put(x), products.clone());
@@ -43,7 +54,7 @@ impl Weight {
                 out.write(lane).view(),
             ),
             move |(queue, weight, x, out)| {
-                products.launch(queue, &shape, weight, (x, rows), out);
+                products.launch(queue, (&shape, behind), weight, (x, rows), out);
             },
         );
         out
@@ -140,11 +151,14 @@ fn check(
     close(&format!("{n} × {k}"), &got, &want, |i| sizes[i] * k as f64 / f64::from(1 << 23));
     for &rows in fewer {
         // The last ones: they stand elsewhere in their tiles.
-        let some = weight.times(card, &products, &x[(most - rows) * k..]);
-        assert!(
-            some == whole[(most - rows) * n..],
-            "{n} × {k}, {workers} workers: {rows} rows are not those of {most}"
-        );
+        let last = &x[(most - rows) * k..];
+        for behind in [Behind::Short, Behind::Attention] {
+            let pieces = weight.pieces_behind(card, &products, last, behind);
+            assert!(
+                weight.sums(card, &products, &pieces, rows) == whole[(most - rows) * n..],
+                "{n} × {k}, {workers} workers, {behind:?}: {rows} rows are not those of {most}"
+            );
+        }
     }
 }
 

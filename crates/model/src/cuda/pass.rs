@@ -13,7 +13,7 @@ use kernels::attention::Sight;
 use kernels::attention::cuda::{Attended, TILE, Tail};
 use kernels::choose::cuda::Lists;
 use kernels::cuda::Pieces;
-use kernels::gemm::cuda::MOST_ROWS;
+use kernels::gemm::cuda::{Behind, MOST_ROWS};
 use kernels::rope::cuda::{Heads, Placed, StepRows, Stored};
 use std::ops::Range;
 use std::sync::Arc;
@@ -174,12 +174,12 @@ impl Program {
     ) {
         for tile in in_tiles(rows, most) {
             let scratch = &mut work.scratch;
-            let x = match input {
-                Input::Hidden => scratch.hidden.read(),
-                Input::Picked => scratch.picked.read(),
-                Input::Features => scratch.features.read(),
-                Input::Attended => scratch.attended.read(),
-                Input::Gated => scratch.gated.read(),
+            let (x, behind) = match input {
+                Input::Hidden => (scratch.hidden.read(), Behind::Short),
+                Input::Picked => (scratch.picked.read(), Behind::Short),
+                Input::Features => (scratch.features.read(), Behind::Short),
+                Input::Attended => (scratch.attended.read(), Behind::Attention),
+                Input::Gated => (scratch.gated.read(), Behind::Short),
             };
             let x = (x.range(times(&tile, weight.shape.k)), tile.len());
             let packed = work.weights.range(weight.at.clone());
@@ -187,13 +187,13 @@ impl Program {
             let (products, shape) = (&self.kernels.products, &weight.shape);
             let bias = weight.bias.clone().map(|bias| work.vectors.range(bias));
             match bias {
-                None => products.launch(work.queue, shape, packed, x, pieces),
+                None => products.launch(work.queue, (shape, behind), packed, x, pieces),
                 // Many rows are left added up, and take no bias later.
                 Some(bias) if tile.len() > MOST_ROWS => {
                     products.launch_biased(work.queue, (shape, packed), x, bias, pieces);
                 }
                 Some(bias) => {
-                    products.launch(work.queue, shape, packed, x, pieces);
+                    products.launch(work.queue, (shape, behind), packed, x, pieces);
                     let pieces = (scratch.pieces.all(), shape, tile.len());
                     self.kernels.biases.add(work.queue, pieces, bias);
                 }
