@@ -12,7 +12,7 @@ use kernels::choose::cuda::{Choices, Confidences, Draws, Room};
 use kernels::cuda::Pieces;
 use kernels::embed::cuda::Embedding;
 use kernels::gemm::cuda::{Behind, Products};
-use kernels::norm::cuda::Norms;
+use kernels::norm::cuda::{Kept, Norms};
 use kernels::rope::cuda::{Placed, Rotations, Stored};
 use std::sync::Arc;
 
@@ -226,11 +226,21 @@ impl Program {
 
     /// The norm behind what `delta` left, into `hidden`.
     fn norm(&self, work: &mut Work<'_>, delta: Option<&Weight>) {
+        self.norm_and_keep(work, delta, None);
+    }
+
+    /// The same, with a copy of the sum as some feature of the drafter.
+    fn norm_and_keep(&self, work: &mut Work<'_>, delta: Option<&Weight>, feature: Option<usize>) {
         let (rows, hidden) = (self.rows, self.plan.model.hidden);
         let at = work.pieces.read();
         let delta = delta.map(|w| Pieces { at, shape: w.shape, rows: self.rows() });
         let (x, ones) = (work.x.range(0..rows * hidden), work.ones.read().range(0..hidden));
-        self.kernels.norms.add_norm(work.queue, x, delta, (ones, EPS), work.hidden.all());
+        let kept = feature.map(|feature| Kept {
+            to: work.features.all(),
+            first: feature * hidden,
+            stride: self.plan.model.draft_layers * hidden,
+        });
+        self.kernels.norms.add_norm(work.queue, x, delta, (ones, EPS), work.hidden.all(), kept);
     }
 
     fn embed(&self, work: &mut Work<'_>, masks: bool) {
@@ -378,21 +388,14 @@ impl Program {
 
     /// Verifies the rows.
     fn verify(&self, work: &mut Work<'_>) {
-        let (plan, queue) = (&self.plan, work.queue);
-        let (hidden, rows) = (plan.model.hidden, self.rows);
+        let plan = &self.plan;
         self.places(work);
         self.embed(work, false);
         self.norm(work, None);
         for (i, layer) in plan.target.iter().enumerate() {
             self.layer(work, layer, i, false);
-            if let Some(feature) = plan.model.feature(i).filter(|_| self.what != What::Plain) {
-                let (at, shape) = (work.pieces.read(), layer.down.shape);
-                let delta = Some(Pieces { at, shape, rows: self.rows() });
-                let place = (feature * hidden, plan.model.draft_layers * hidden);
-                let x = (work.x.read().range(0..rows * hidden), hidden);
-                self.kernels.norms.take(queue, x, delta, work.features.all(), place);
-            }
-            self.norm(work, Some(&layer.down));
+            let feature = plan.model.feature(i).filter(|_| self.what != What::Plain);
+            self.norm_and_keep(work, Some(&layer.down), feature);
         }
         self.product(work, &plan.head, Input::Hidden);
         self.choose(work, 0);

@@ -1,7 +1,6 @@
-//! The residual sum with the norm behind it on a CUDA card, and the copy of the residual stream that
-//! a drafter reads.
+//! The residual sum with the norm behind it on a CUDA card, with a copy of the sum for a drafter.
 
-use crate::cuda::{In, Pieces, count, source, threads_for};
+use crate::cuda::{In, Pieces, count, source};
 use device::cuda::{
     Cuda, CudaError, CudaSlice, CudaSliceMut, Grid, Kernel, Module, Queue, Source, Writes,
 };
@@ -14,14 +13,24 @@ const THREADS: usize = 1024;
 /// Widest row.
 pub const MOST_WIDTH: usize = 8192;
 
-type AddNorm = (Writes<f32>, In<f32>, In<f32>, Writes<u16>, u32, u32, u32, f32);
-type Take = (In<f32>, In<f32>, Writes<u16>, u32, u32, u32, u32, u32, u32);
+type AddNorm =
+    (Writes<f32>, In<f32>, In<f32>, Writes<u16>, Writes<u16>, u32, u32, u32, u32, u32, f32);
 
 /// The norms of a card.
 #[derive(Clone)]
 pub struct Norms {
     add_norm: Kernel<AddNorm>,
-    take: Kernel<Take>,
+}
+
+/// Where the residual stream is copied, narrowed: to the elements from `first` on of the rows of `to`,
+/// `[rows, stride]`. Both are multiples of 4.
+pub struct Kept<'j> {
+    /// The rows.
+    pub to: CudaSliceMut<'j, u16>,
+    /// Where a row of the stream begins in one of `to`.
+    pub first: usize,
+    /// Elements of a row of `to`.
+    pub stride: usize,
 }
 
 /// The pieces to add, or an empty slice and no steps.
@@ -46,13 +55,11 @@ impl Norms {
         let module = Module::load(cuda, &SOURCE)?;
         // SAFETY: kernel.cu declares these parameters, stops when a slice is too short for the other
         // arguments, and waits before it reads what kernels write.
-        unsafe {
-            let add_norm = module.early_kernel("add_norm", 0)?;
-            Ok(Norms { add_norm, take: module.early_kernel("take", 0)? })
-        }
+        Ok(Norms { add_norm: unsafe { module.early_kernel("add_norm", 0) }? })
     }
 
-    /// `x += delta`, then `out = rms_norm(x)`, narrowed: `x` and `out` are `[rows, weight.len()]`.
+    /// `x += delta`, then `out = rms_norm(x)`, narrowed: `x` and `out` are `[rows, weight.len()]`. `kept`,
+    /// where it is wanted, becomes a copy of `x`.
     ///
     /// # Panics
     /// When the shapes do not match, or the width is not a multiple of 4 up to [`MOST_WIDTH`].
@@ -63,6 +70,7 @@ impl Norms {
         delta: Option<Pieces<'_>>,
         (weight, eps): (CudaSlice<'_, f32>, f32),
         out: CudaSliceMut<'_, u16>,
+        kept: Option<Kept<'_>>,
     ) {
         let width = weight.len();
         assert!(width.is_multiple_of(4) && (4..=MOST_WIDTH).contains(&width), "a norm of {width}");
@@ -71,33 +79,19 @@ impl Norms {
             "x and out are rows of {width}"
         );
         let rows = x.len() / width;
+        let (none, out) = out.split(0);
+        let Kept { to, first, stride } = kept.unwrap_or(Kept { to: none, first: 0, stride: 0 });
+        assert!(first.is_multiple_of(4) && stride.is_multiple_of(4), "rows are kept in fours");
+        assert!(
+            stride == 0 || first + width <= stride && to.len() >= rows * stride,
+            "{rows} rows of {stride}"
+        );
         let (at, steps, workers) = or_none(delta, rows, width);
         let threads = count((width / 4).next_multiple_of(32).min(THREADS));
         let grid = Grid { blocks: count(rows), threads };
         let at = at.unwrap_or(weight.range(0..0));
-        queue.launch(&self.add_norm, grid, (x, at, weight, out, steps, workers, count(rows), eps));
-    }
-
-    /// Writes `x + delta` (`[rows, width]`), narrowed, to the elements from `first` on of the rows of
-    /// `to`, `[rows, stride]`. `x` stays as it is.
-    ///
-    /// # Panics
-    /// When the shapes do not match, or the width is not a multiple of 4.
-    pub fn take(
-        &self,
-        queue: &Queue,
-        (x, width): (CudaSlice<'_, f32>, usize),
-        delta: Option<Pieces<'_>>,
-        to: CudaSliceMut<'_, u16>,
-        (first, stride): (usize, usize),
-    ) {
-        assert!(width.is_multiple_of(4) && x.len().is_multiple_of(width), "rows of {width}");
-        let rows = x.len() / width;
-        assert!(first + width <= stride && to.len() >= rows * stride, "{rows} rows of {stride}");
-        let (at, steps, workers) = or_none(delta, rows, width);
-        let at = at.unwrap_or(x.range(0..0));
-        let (first, stride) = (count(first), count(stride));
-        let given = (x, at, to, steps, workers, count(rows), count(width), first, stride);
-        queue.launch(&self.take, threads_for(rows * width / 4, 128), given);
+        let (rows, first, stride) = (count(rows), count(first), count(stride));
+        let given = (x, at, weight, out, to, steps, workers, rows, first, stride, eps);
+        queue.launch(&self.add_norm, grid, given);
     }
 }

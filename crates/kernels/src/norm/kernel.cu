@@ -1,4 +1,4 @@
-// The residual sum and the norm behind it, and the copy of the residual stream that a drafter reads.
+// The residual sum and the norm behind it, with a copy of the sum for a drafter.
 // A block of threads is a row; how many threads it has follows from the width. Squares are summed by
 // thread, then by lane, then by warp, so the order follows from the width alone.
 
@@ -26,15 +26,19 @@ static __device__ float total(float x)
     return x;
 }
 
-// x += the pieces of a product (none when `steps` is 0); out = x / sqrt(mean(x²) + eps) · weight.
+// x += the pieces of a product (none when `steps` is 0); out = x / sqrt(mean(x²) + eps) · weight. Where there
+// is `kept`, [rows][stride], its columns from `first` on become x, narrowed.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     add_norm(float *x, u64 x_len, const float *pieces, u64 pieces_len, const float *weight,
-             u64 weight_len, u16 *out, u64 out_len, u32 steps, u32 workers, u32 rows, float eps)
+             u64 weight_len, u16 *out, u64 out_len, u16 *kept, u64 kept_len, u32 steps, u32 workers,
+             u32 rows, u32 first, u32 stride, float eps)
 {
     let_next_start();
     const u32 width = (u32)weight_len, row = blockIdx.x, quads = width / 4;
     expect(blockDim.x == threads_of(quads) && row < rows && width % 4 == 0 && quads <= MOST * THREADS);
     expect(x_len >= (u64)rows * width && out_len >= (u64)rows * width);
+    const bool keeps = kept_len > 0;
+    expect(!keeps || kept_len >= (u64)rows * stride && first + width <= stride && first % 4 == 0 && stride % 4 == 0);
     // No kernel writes weights.
     float4 weights[MOST] = {};
 #pragma unroll
@@ -57,6 +61,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             v = make_float4(v.x + more.x, v.y + more.y, v.z + more.z, v.w + more.w);
             mine[quad] = v;
         }
+        if (keeps)
+            ((uint2 *)(kept + (u64)row * stride + first))[quad] = make_uint2(narrowed(v.x, v.y), narrowed(v.z, v.w));
         held[i] = v;
         squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
     }
@@ -70,32 +76,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const u32 low = narrowed(v.x * inverse * w.x, v.y * inverse * w.y);
         const u32 high = narrowed(v.z * inverse * w.z, v.w * inverse * w.w);
         ((uint2 *)(out + (u64)row * width))[quad] = make_uint2(low, high);
-    }
-}
-
-// to[row][at ..][width] = x + the pieces of a product, narrowed; a row of `to` has `stride` elements.
-// x stays as it is.
-extern "C" __global__ void take(const float *x, u64 x_len, const float *pieces, u64 pieces_len, u16 *to,
-                                u64 to_len, u32 steps, u32 workers, u32 rows, u32 width, u32 at,
-                                u32 stride)
-{
-    let_next_start();
-    expect(x_len >= (u64)rows * width && at + width <= stride && to_len >= (u64)rows * stride);
-    expect(width % 4 == 0);
-    wait_for_earlier();
-    const u32 all = rows * (width / 4);
-    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < all; i += gridDim.x * blockDim.x) {
-        const u32 row = i / (width / 4), column = i % (width / 4) * 4;
-        float4 v = *(const float4 *)(x + (u64)row * width + column);
-        if (steps > 0) {
-            const Pieces sums(pieces, pieces_len, steps, workers, rows, width);
-            const float4 more = sums.four(row, column);
-            v = make_float4(v.x + more.x, v.y + more.y, v.z + more.z, v.w + more.w);
-        }
-        u16 *there = to + (u64)row * stride + at + column;
-        there[0] = narrowed(v.x);
-        there[1] = narrowed(v.y);
-        there[2] = narrowed(v.z);
-        there[3] = narrowed(v.w);
     }
 }

@@ -10,7 +10,7 @@ use kernels::activation::cuda::Activations;
 use kernels::cuda::Pieces;
 use kernels::embed::cuda::Embedding;
 use kernels::gemm::cuda::Products;
-use kernels::norm::cuda::Norms;
+use kernels::norm::cuda::{Kept, Norms};
 
 /// Half a unit in the last place of a bf16, beside what f32 arithmetic loses.
 pub(crate) const BF16: f64 = 1.0 / 256.0;
@@ -57,8 +57,8 @@ fn norms_add_and_match() {
             ),
             move |(queue, mut x, at, weight, out, taken)| {
                 let delta = Some(Pieces { at, shape, rows: rows as u32 });
-                norms.take(queue, (x.read(), width), delta, taken, (8, stride));
-                norms.add_norm(queue, x.all(), delta, (weight, 1e-5), out);
+                let kept = Some(Kept { to: taken, first: 8, stride });
+                norms.add_norm(queue, x.all(), delta, (weight, 1e-5), out, kept);
             },
         );
         assert!(card.get(&on_card) == added, "the residual sum of width {width}");

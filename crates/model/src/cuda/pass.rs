@@ -14,6 +14,7 @@ use kernels::attention::cuda::{Attended, TILE, Tail};
 use kernels::choose::cuda::Lists;
 use kernels::cuda::Pieces;
 use kernels::gemm::cuda::{Behind, MOST_ROWS};
+use kernels::norm::cuda::Kept;
 use kernels::rope::cuda::{Heads, Placed, StepRows, Stored};
 use std::ops::Range;
 use std::sync::Arc;
@@ -202,20 +203,26 @@ impl Program {
         }
     }
 
-    /// `x += delta` and its norm, into `hidden`.
+    /// `x += delta` and its norm, into `hidden`; the sum is kept as a feature, of so many, where it is one.
     fn norm(
         &self,
         work: &mut Work<'_>,
         (norm, eps): (&Range<usize>, f32),
         tile: &Range<usize>,
         delta: Option<&Weight>,
+        feature: Option<(usize, usize)>,
     ) {
         let at = times(tile, norm.len());
         let scratch = &mut work.scratch;
         let delta = delta.map(|weight| pieces(&scratch.pieces, weight, tile));
         let weight = (work.vectors.range(norm.clone()), eps);
         let (x, out) = (scratch.x.range(at.clone()), scratch.hidden.range(at));
-        self.kernels.norms.add_norm(work.queue, x, delta, weight, out);
+        let kept = feature.map(|(tap, taps)| Kept {
+            to: scratch.features.range(times(tile, taps * norm.len())),
+            first: tap * norm.len(),
+            stride: taps * norm.len(),
+        });
+        self.kernels.norms.add_norm(work.queue, x, delta, weight, out, kept);
     }
 
     /// Places, embedding and the first norm.
@@ -235,7 +242,7 @@ impl Program {
         let table = (work.weights.range(self.plan.table.clone()), hidden);
         self.kernels.embedding.launch(work.queue, table, ids, scratch.x.all());
         let first = &body.layers[0].attention_norm;
-        self.norm(work, (first, body.sizes.eps), &(0..rows), None);
+        self.norm(work, (first, body.sizes.eps), &(0..rows), None, None);
     }
 
     /// The layers of `body`, and the norm behind them. `sight` is what rows of a block see, by layer;
@@ -258,7 +265,7 @@ impl Program {
             });
             self.attend(work, body, layer, (at, sight, cut));
             self.product(work, (&layer.o, Input::Attended), rows, |work, tile| {
-                self.norm(work, (&layer.mlp_norm, sizes.eps), tile, Some(&layer.o));
+                self.norm(work, (&layer.mlp_norm, sizes.eps), tile, Some(&layer.o), None);
             });
             self.product(work, (&layer.gate_up, Input::Hidden), rows, |work, tile| {
                 let at = times(tile, sizes.ffn);
@@ -267,30 +274,11 @@ impl Program {
                 self.kernels.activations.swiglu(work.queue, both, scratch.gated.range(at));
             });
             let next = body.layers.get(i + 1).map_or(&body.norm, |next| &next.attention_norm);
-            let tap = taps.iter().position(|&tap| tap == i);
+            let tap = taps.iter().position(|&tap| tap == i).map(|tap| (tap, taps.len()));
             self.product(work, (&layer.down, Input::Gated), rows, |work, tile| {
-                if let Some(tap) = tap {
-                    self.keep(work, &layer.down, tile, (tap, taps.len()));
-                }
-                self.norm(work, (next, sizes.eps), tile, Some(&layer.down));
+                self.norm(work, (next, sizes.eps), tile, Some(&layer.down), tap);
             });
         }
-    }
-
-    /// Keeps the output of a layer as feature `tap` of so many.
-    fn keep(
-        &self,
-        work: &mut Work<'_>,
-        down: &Weight,
-        tile: &Range<usize>,
-        (tap, taps): (usize, usize),
-    ) {
-        let width = down.shape.n;
-        let scratch = &mut work.scratch;
-        let delta = Some(pieces(&scratch.pieces, down, tile));
-        let x = (scratch.x.read().range(times(tile, width)), width);
-        let to = scratch.features.range(times(tile, taps * width));
-        self.kernels.norms.take(work.queue, x, delta, to, (tap * width, taps * width));
     }
 
     /// Where layer `at` has its keys, and its values.
@@ -416,7 +404,7 @@ impl Program {
         work.queue.clear(scratch.x.range(0..rows * sizes.hidden));
         self.product(work, (&drafter.fc, Input::Features), rows, |work, tile| {
             let norm = (&drafter.hidden_norm, sizes.eps);
-            self.norm(work, norm, tile, Some(&drafter.fc));
+            self.norm(work, norm, tile, Some(&drafter.fc), None);
         });
         let heads = Heads { q: 0, ..sizes.heads };
         for (i, (kv, layer)) in drafter.kv.iter().zip(&body.layers).enumerate() {
