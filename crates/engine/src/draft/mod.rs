@@ -15,7 +15,7 @@ pub(crate) use judge::Calibration;
 pub use judge::Judge;
 pub use none::NoDrafter;
 pub use scripted::Scripted;
-pub use simulated::{Chances, Simulated};
+pub use simulated::{Chances, Fate, Simulated};
 
 use kernels::choose::Draw;
 

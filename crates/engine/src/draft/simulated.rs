@@ -49,38 +49,43 @@ impl Chances {
         1.0 + drafts.sum::<f64>()
     }
 
-    fn at(&self, place: usize) -> f64 {
+    /// The chance of the draft at `place`, the first draft at 0.
+    pub fn at(&self, place: usize) -> f64 {
         self.0[place.min(self.0.len() - 1)]
     }
 }
 
-/// Proposes what `truth(request, position)` says the target will choose there, until a draw by
-/// the request's seed says that a draft is to be wrong; nothing where the truth is not known. The
-/// `inner` drafter is run as well and its proposals are dropped, so that its time is spent.
+/// A draft whose fate is given: the token that the target will choose, and the chance that it is what
+/// is proposed.
+pub type Fate = (u32, f64);
+
+/// Proposes what `fate(request, position, place)` says the target will choose at a position, as the
+/// draft at that place of a block, until a draw by the request's seed says that a draft is to be wrong;
+/// nothing where that is not known. The `inner` drafter is run as well and its proposals are dropped,
+/// so that its time is spent.
 pub struct Simulated<F> {
     inner: Box<dyn Drafter>,
     block: usize,
-    chances: Chances,
-    truth: F,
+    fate: F,
 }
 
-impl<F: FnMut(u64, usize) -> Option<u32> + Send> Simulated<F> {
+impl<F: FnMut(u64, usize, usize) -> Option<Fate> + Send> Simulated<F> {
     /// A drafter of `block` positions, the anchor included, that costs what `inner` costs;
     /// nothing with [`super::NoDrafter`].
     ///
     /// # Panics
     /// When `block` is not what `inner` drafts, unless that drafts nothing.
-    pub fn new(inner: Box<dyn Drafter>, block: usize, chances: Chances, truth: F) -> Simulated<F> {
+    pub fn new(inner: Box<dyn Drafter>, block: usize, fate: F) -> Simulated<F> {
         let own = inner.block();
         assert!(own == 1 || own == block, "the drafter drafts {own} positions, not {block}");
-        Simulated { inner, block, chances, truth }
+        Simulated { inner, block, fate }
     }
 
     fn drafts(&mut self, row: &DraftRow<'_>, out: &mut Draft) {
         let mut right = true;
         for place in 0..row.width - 1 {
-            let Some(token) = (self.truth)(row.request, row.len + place + 1) else { return };
-            let chance = self.chances.at(place);
+            let fate = (self.fate)(row.request, row.len + place + 1, place);
+            let Some((token, chance)) = fate else { return };
             right &= uniform(&row.draw, place) < chance;
             // What follows a wrong draft is never looked at.
             let wrong = if token == 0 { 1 } else { 0 };
@@ -89,7 +94,7 @@ impl<F: FnMut(u64, usize) -> Option<u32> + Send> Simulated<F> {
     }
 }
 
-impl<F: FnMut(u64, usize) -> Option<u32> + Send> Drafter for Simulated<F> {
+impl<F: FnMut(u64, usize, usize) -> Option<Fate> + Send> Drafter for Simulated<F> {
     fn block(&self) -> usize {
         self.block
     }
@@ -138,9 +143,10 @@ mod tests {
     const WIDTH: usize = 8;
 
     /// Tokens that blocks of [`WIDTH`] commit on average over many seeds and positions.
-    fn committed(chances: Chances) -> f64 {
-        let truth = |_, position: usize| Some(position as u32 % 50);
-        let mut drafter = Simulated::new(Box::new(NoDrafter), WIDTH, chances, truth);
+    fn committed(chances: &Chances) -> f64 {
+        let fate =
+            |_, position: usize, place: usize| Some((position as u32 % 50, chances.at(place)));
+        let mut drafter = Simulated::new(Box::new(NoDrafter), WIDTH, fate);
         let (mut tokens, blocks) = (0, 20_000);
         for i in 0..blocks {
             let len = 10 + i % 400;
@@ -179,12 +185,12 @@ mod tests {
         for tau in [1.0, 1.5, 3.0, 6.5, 8.0] {
             let chances = Chances::of_tau(tau, WIDTH);
             assert!((chances.tau(WIDTH) - tau).abs() < 1e-9, "{chances:?}");
-            let found = committed(chances);
+            let found = committed(&chances);
             assert!((found - tau).abs() < 0.125, "τ {found}, asked for {tau}");
         }
         let steps = Chances::by_place(vec![1.0, 0.5, 0.0]);
         assert_eq!(steps.tau(WIDTH), 2.5);
-        assert!((committed(steps) - 2.5).abs() < 0.125);
+        assert!((committed(&steps) - 2.5).abs() < 0.125);
     }
 
     #[test]
@@ -200,9 +206,8 @@ mod tests {
 
     #[test]
     fn nothing_is_proposed_past_what_is_known() {
-        let truth = |_, position: usize| (position < 14).then_some(3);
-        let chances = Chances::of_tau(8.0, WIDTH);
-        let mut drafter = Simulated::new(Box::new(NoDrafter), WIDTH, chances, truth);
+        let fate = |_, position: usize, _| (position < 14).then_some((3, 1.0));
+        let mut drafter = Simulated::new(Box::new(NoDrafter), WIDTH, fate);
         let draw =
             Draw { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 0, position: 12 };
         let row = DraftRow {

@@ -19,11 +19,12 @@ fn simulated(draft: Option<&str>, chances: Chances) -> Vec<Output> {
     let (truth, prompts) = (ids(&plain("qwen3", &requests)), requests.clone());
     let mut parts = Parts::of(pair("qwen3", draft), &options);
     let block = parts.drafter.block().max(8);
-    let next = move |id: u64, position: usize| {
+    let fate = move |id: u64, position: usize, place: usize| {
         let id = id as usize;
-        truth[id].get(position - prompts[id].prompt.len()).copied()
+        let token = *truth[id].get(position - prompts[id].prompt.len())?;
+        Some((token, chances.at(place)))
     };
-    parts.drafter = Box::new(Simulated::new(parts.drafter, block, chances, next));
+    parts.drafter = Box::new(Simulated::new(parts.drafter, block, fate));
     let mut engine = Engine::assemble(&Threads::new(), parts, options);
     engine.run(requests).expect("the requests run")
 }

@@ -186,6 +186,34 @@ fn simulated_acceptance_changes_tau_alone_and_is_always_labelled() {
     assert_eq!(plain["figures"]["drafting"]["tau"], 1.0);
 }
 
+/// Several simulations take turns, and each load may have requests of its own number.
+#[test]
+fn simulations_and_numbers_of_requests_come_in_lists() {
+    let load = ["--concurrency", "1,3", "--requests", "2,5", "--output-tokens", "fixed:25"];
+    let settings = ["--simulate-acceptance", "1,4", "--width", "4", "--compare", "plain,drafted"];
+    let report = report(&[&load[..], &settings].concat());
+    assert_eq!(report["outputs_equal"], true);
+    assert_eq!(report["load"]["requests"], 5);
+    assert_eq!(report["simulated_acceptance"], "τ 1, τ 4 at the full verify width");
+    let runs = list(&report, "runs");
+    let settings = [
+        ("plain", Value::Null, 1.0),
+        ("drafted", "τ 1".into(), 1.0),
+        ("drafted", "τ 4".into(), 4.0),
+    ];
+    assert_eq!(runs.len(), 2 * settings.len());
+    for (i, run) in runs.iter().enumerate() {
+        let requests = [2, 5][i / settings.len()];
+        let (mode, simulated, tau) = &settings[i % settings.len()];
+        consistent(run, requests);
+        assert_eq!(digests(run), digests(&runs[3])[..requests]);
+        assert_eq!(&run["mode"], mode);
+        assert_eq!(&run["simulated_acceptance"], simulated);
+        // 24 tokens after the first: all blocks are whole.
+        assert_eq!(number(&run["figures"]["drafting"], "tau"), *tau, "{run}");
+    }
+}
+
 #[test]
 fn options_that_cannot_work_are_refused_with_the_remedy() {
     target();
@@ -197,6 +225,8 @@ fn options_that_cannot_work_are_refused_with_the_remedy() {
     let missing = missing.to_str().expect("a plain path");
     for (arguments, parts) in [
         (vec!["--concurrency", "8", "--requests", "4"], ["--concurrency 8", "--requests"]),
+        (vec!["--concurrency", "1,8", "--requests", "4,7"], ["--concurrency 8", "7 requests"]),
+        (vec!["--concurrency", "1,2", "--requests", "4,4,4"], ["3 numbers", "one for each"]),
         (vec!["--save-trace", trace], ["--save-trace", "one --concurrency"]),
         (vec!["--trace", missing], ["--trace", "report.html"]),
         (vec!["--trace", trace], ["line 1", "max_tokens"]),

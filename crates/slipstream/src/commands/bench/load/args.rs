@@ -5,6 +5,7 @@ use crate::args::{ModelArgs, at_least_one, at_least_two, temperature};
 use clap::{Args, ValueEnum};
 use device::Fence;
 use engine::draft::Chances;
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -46,9 +47,10 @@ pub(super) struct ArrivalArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Requests")]
 pub(super) struct RequestArgs {
-    /// Requests; those of the trace, or 64, otherwise
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
-    pub(super) requests: Option<usize>,
+    /// Requests, of every load or one number for each --concurrency; those of the trace, or 64,
+    /// otherwise
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = at_least_one)]
+    pub(super) requests: Vec<usize>,
     /// A file of lines {"topic": "…", "prompt": "…"}; the drafter's held-out prompts otherwise
     #[arg(long, value_name = "PATH", conflicts_with = "trace")]
     pub(super) prompts: Option<PathBuf>,
@@ -99,10 +101,10 @@ pub(super) struct SettingArgs {
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub(super) warmup: usize,
     /// Have drafts accepted at a given rate instead of by what the drafter proposes, which is run
-    /// all the same; outputs stay. TAU tokens a verify pass, or position:0.9,0.8,… the chance of
-    /// each draft after those before it
-    #[arg(long, value_name = "TAU", conflicts_with = "plain")]
-    pub(super) simulate_acceptance: Option<Simulation>,
+    /// all the same; outputs stay. TAU tokens a verify pass, several to compare them, or
+    /// position:0.9,0.8,… the chance of each draft after those before it
+    #[arg(long, value_name = "TAU,…", conflicts_with = "plain")]
+    pub(super) simulate_acceptance: Option<Simulations>,
     /// Requests that run at once at most; twice the greatest concurrency, so that none waits for
     /// the place of one that has just ended, or 64 without one
     #[arg(long, value_name = "N", value_parser = at_least_one)]
@@ -155,6 +157,10 @@ impl Mode {
     }
 }
 
+/// How often drafts are to be accepted, in each of the settings that are compared.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Simulations(pub(super) Vec<Simulation>);
+
 /// How often drafts are to be accepted.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Simulation {
@@ -162,6 +168,26 @@ pub(super) enum Simulation {
     Tau(f64),
     /// By place in the block.
     Places(Vec<f64>),
+}
+
+impl fmt::Display for Simulations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<String> = self.0.iter().map(Simulation::to_string).collect();
+        let width = match self.0[..] {
+            [Simulation::Places(_)] => "",
+            _ => " at the full verify width",
+        };
+        write!(f, "{}{width}", all.join(", "))
+    }
+}
+
+impl fmt::Display for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Simulation::Tau(tau) => write!(f, "τ {tau}"),
+            Simulation::Places(chances) => write!(f, "by position: {chances:?}"),
+        }
+    }
 }
 
 impl Simulation {
@@ -181,23 +207,24 @@ impl Simulation {
     }
 }
 
-impl FromStr for Simulation {
+impl FromStr for Simulations {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Simulation, String> {
-        const FORMS: &str = "give τ, a number from 1, or position: and chances from 0 to 1, such as \
-                             position:0.9,0.8,0.7";
-        let found = match text.strip_prefix("position:") {
+    fn from_str(text: &str) -> Result<Simulations, String> {
+        const FORMS: &str = "give τ, a number from 1, or several, or position: and chances from 0 to 1, \
+                             such as position:0.9,0.8,0.7";
+        let found: Option<Vec<Simulation>> = match text.strip_prefix("position:") {
             Some(list) => {
                 let chances: Result<Vec<f64>, _> = list.split(',').map(share).collect();
-                chances.ok().map(Simulation::Places)
+                chances.ok().map(|chances| vec![Simulation::Places(chances)])
             }
             None => {
-                let tau = text.parse().ok().filter(|tau: &f64| tau.is_finite() && *tau >= 1.0);
-                tau.map(Simulation::Tau)
+                let tau = |text: &str| -> Option<f64> { text.parse().ok() };
+                let valid = |tau: &f64| tau.is_finite() && *tau >= 1.0;
+                text.split(',').map(|text| tau(text).filter(valid).map(Simulation::Tau)).collect()
             }
         };
-        found.ok_or_else(|| FORMS.to_owned())
+        found.map(Simulations).ok_or_else(|| FORMS.to_owned())
     }
 }
 
@@ -239,6 +266,7 @@ mod tests {
             ("--fence fne", ["--fence", "self, coarse or fine"]),
             ("--compare both", ["--compare", "plain, drafted"]),
             ("--simulate-acceptance 0.5", ["--simulate-acceptance", "from 1"]),
+            ("--simulate-acceptance 3,x", ["--simulate-acceptance", "several"]),
             ("--simulate-acceptance position:2", ["--simulate-acceptance", "position:0.9"]),
             ("--ignore-eos=maybe", ["--ignore-eos", "yes, no"]),
             ("--chunk 1", ["--chunk", "at least 2"]),

@@ -4,13 +4,13 @@ use super::args::{LoadArgs, Mode};
 use super::items::Item;
 use super::play::{Load, Pacing, Played, play};
 use super::truth::{Outputs, Truth};
-use crate::args::ModelArgs;
 use crate::commands::bench::mirrored;
 use crate::failure::Failure;
 use crate::session::load;
 use device::{Device, Fence, Threads};
-use engine::draft::Simulated;
+use engine::draft::{Chances, Simulated};
 use engine::{Engine, EngineOptions, Info, Pair, Parts, Speculation};
+use std::sync::Arc;
 
 /// Concurrencies when nobody says which.
 const CONCURRENCIES: [usize; 3] = [1, 4, 16];
@@ -20,8 +20,16 @@ const RUNNING: usize = 64;
 /// What one run is run with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Setting {
-    pub(super) mode: Mode,
+    pub(super) way: Way,
     pub(super) fence: Fence,
+}
+
+/// Whether requests draft, and which of the simulations their acceptance follows: the drafter's own
+/// without one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Way {
+    pub(super) mode: Mode,
+    pub(super) simulation: Option<usize>,
 }
 
 /// One measured run.
@@ -37,11 +45,14 @@ pub(super) struct Run {
 pub(super) struct Comparison<'a> {
     args: &'a LoadArgs,
     items: &'a [Item],
-    pacings: Vec<Pacing>,
-    modes: Vec<Mode>,
+    /// Each with how many of the items it has.
+    loads: Vec<(Pacing, usize)>,
+    ways: Vec<Way>,
     ends: Vec<u32>,
     engines: Vec<(Fence, Engine)>,
     truth: Truth,
+    /// Of each simulation.
+    chances: Vec<Arc<Chances>>,
     /// Plain outputs, when acceptance is simulated.
     outputs: Option<Outputs>,
 }
@@ -56,9 +67,10 @@ impl<'a> Comparison<'a> {
         items: &'a [Item],
         pair: Pair,
     ) -> Result<Comparison<'a>, Failure> {
-        let pacings = pacings(args, items.len())?;
+        let loads = loads(args, items.len())?;
         let (ends, truth) = (pair.tokenizer.end_ids().to_vec(), Truth::default());
-        let options = options(args, items, &pacings, &pair)?;
+        let options = options(args, items, &loads, &pair)?;
+        let chances = chances(args, &pair, &options)?;
         let mut pair = Some(pair);
         let mut engines = Vec::new();
         for &fence in &args.settings.fence {
@@ -66,8 +78,9 @@ impl<'a> Comparison<'a> {
             let options = EngineOptions { fence, ..options.clone() };
             engines.push((fence, engine(args, pair, options, &truth)?));
         }
-        let modes = modes(args, engines[0].1.info())?;
-        Ok(Comparison { args, items, pacings, modes, ends, engines, truth, outputs: None })
+        let ways = ways(args, engines[0].1.info(), chances.len())?;
+        let outputs = None;
+        Ok(Comparison { args, items, loads, ways, ends, engines, truth, chances, outputs })
     }
 
     /// What the engines work with.
@@ -81,22 +94,23 @@ impl<'a> Comparison<'a> {
     /// # Errors
     /// A request that an engine refuses, or a lost device.
     pub(super) fn run(&mut self, heard: &mut dyn FnMut(&Run)) -> Result<Vec<Run>, Failure> {
-        if self.args.settings.simulate_acceptance.is_some() {
-            let plain = self.play(0, self.items, Pacing::Offline, Mode::Plain)?;
+        if !self.chances.is_empty() {
+            let plain = Way { mode: Mode::Plain, simulation: None };
+            let plain = self.play(0, self.items, Pacing::Offline, plain)?;
             self.outputs = Some(plain.outputs().into_iter().map(Into::into).collect());
         }
         let warmup = &self.items[..self.args.settings.warmup.min(self.items.len())];
         for engine in 0..self.engines.len() {
-            for mode in self.modes.clone() {
-                self.play(engine, warmup, Pacing::Offline, mode)?;
+            for way in self.ways.clone() {
+                self.play(engine, warmup, Pacing::Offline, way)?;
             }
         }
         let mut runs = Vec::new();
-        for pacing in self.pacings.clone() {
+        for (pacing, requests) in self.loads.clone() {
             for repeat in 0..self.args.settings.repeats {
-                for (engine, mode) in mirrored(self.settings(), repeat) {
-                    let played = self.play(engine, self.items, pacing, mode)?;
-                    let setting = Setting { mode, fence: self.engines[engine].0 };
+                for (engine, way) in mirrored(self.settings(), repeat) {
+                    let played = self.play(engine, &self.items[..requests], pacing, way)?;
+                    let setting = Setting { way, fence: self.engines[engine].0 };
                     runs.push(Run { pacing, setting, repeat, played });
                     heard(&runs[runs.len() - 1]);
                 }
@@ -105,10 +119,10 @@ impl<'a> Comparison<'a> {
         Ok(runs)
     }
 
-    /// Every engine with every mode.
-    fn settings(&self) -> Vec<(usize, Mode)> {
+    /// Every engine in every way.
+    fn settings(&self) -> Vec<(usize, Way)> {
         let engines = 0..self.engines.len();
-        engines.flat_map(|engine| self.modes.iter().map(move |&mode| (engine, mode))).collect()
+        engines.flat_map(|engine| self.ways.iter().map(move |&way| (engine, way))).collect()
     }
 
     fn play(
@@ -116,37 +130,52 @@ impl<'a> Comparison<'a> {
         engine: usize,
         items: &[Item],
         pacing: Pacing,
-        mode: Mode,
+        way: Way,
     ) -> Result<Played, Failure> {
-        let speculation = match (mode, self.args.model.width) {
+        let speculation = match (way.mode, self.args.model.width) {
             (Mode::Plain, _) => Speculation::Off,
             (Mode::Drafted, Some(width)) => Speculation::Width(width),
             (Mode::Drafted, None) => Speculation::Auto,
         };
         self.truth.forget();
-        let (truth, outputs) = (&self.truth, &self.outputs);
+        let chances = way.simulation.map(|which| &self.chances[which]);
+        let (truth, known) = (&self.truth, self.outputs.as_ref().zip(chances));
         let load = Load { items, pacing, ends: &self.ends, speculation };
         play(&mut self.engines[engine].1, load, &mut |id, i| {
-            if let Some(outputs) = outputs {
-                truth.submitted(id, &items[i], &outputs[i]);
+            if let Some((outputs, chances)) = known {
+                truth.submitted(id, &items[i], (&outputs[i], chances));
             }
         })
     }
 }
 
-/// The loads that are run one after another.
-fn pacings(args: &LoadArgs, requests: usize) -> Result<Vec<Pacing>, Failure> {
+/// The loads that are run one after another, each with how many of the requests it has.
+fn loads(args: &LoadArgs, requests: usize) -> Result<Vec<(Pacing, usize)>, Failure> {
     let arrivals = &args.arrivals;
+    let each = &args.requests.requests[..];
+    if each.len() > 1 && each.len() != arrivals.concurrency.len() {
+        return Err(Failure::input(format!(
+            "--requests: {} numbers for {} values of --concurrency; give one, or one for each",
+            each.len(),
+            arrivals.concurrency.len()
+        )));
+    }
     let given = &arrivals.concurrency[..];
     let concurrencies: Vec<usize> = match (given, &arrivals.trace, arrivals.offline) {
-        (_, _, true) => return Ok(vec![Pacing::Offline]),
-        ([], Some(_), false) => return Ok(vec![Pacing::Arrivals(arrivals.trace_speed)]),
+        (_, _, true) => return Ok(vec![(Pacing::Offline, requests)]),
+        ([], Some(_), false) => {
+            return Ok(vec![(Pacing::Arrivals(arrivals.trace_speed), requests)]);
+        }
         ([], None, false) => CONCURRENCIES.into_iter().filter(|&c| c <= requests).collect(),
         (given, _, false) => given.to_vec(),
     };
-    if let Some(most) = concurrencies.iter().find(|&&most| most > requests) {
+    let of = |load: usize| if each.len() > 1 { each[load] } else { requests };
+    let loads = concurrencies.iter().enumerate().map(|(i, &open)| (Pacing::Closed(open), of(i)));
+    let short = concurrencies.iter().enumerate().find(|&(i, &open)| open > of(i));
+    if let Some((i, most)) = short {
         return Err(Failure::input(format!(
-            "--concurrency {most}: there are {requests} requests; give --requests at least as many"
+            "--concurrency {most}: there are {} requests; give --requests at least as many",
+            of(i)
         )));
     }
     if args.output.save_trace.is_some() && concurrencies.len() > 1 {
@@ -154,11 +183,27 @@ fn pacings(args: &LoadArgs, requests: usize) -> Result<Vec<Pacing>, Failure> {
             "--save-trace: several loads were asked for, a trace holds one; give one --concurrency",
         ));
     }
-    Ok(concurrencies.into_iter().map(Pacing::Closed).collect())
+    Ok(loads.collect())
 }
 
-/// What is compared, by default what a user would get.
-fn modes(args: &LoadArgs, info: &Info) -> Result<Vec<Mode>, Failure> {
+/// The chances of each simulation, in blocks as wide as the engine has them.
+///
+/// # Errors
+/// A τ that no block of that width reaches.
+fn chances(
+    args: &LoadArgs,
+    pair: &Pair,
+    options: &EngineOptions,
+) -> Result<Vec<Arc<Chances>>, Failure> {
+    let own = options.width.min(pair.block().unwrap_or(options.width));
+    let width = args.model.width.unwrap_or(own);
+    let simulations = args.settings.simulate_acceptance.iter().flat_map(|all| &all.0);
+    let chances = simulations.map(|one| one.chances(width).map(Arc::new).map_err(Failure::input));
+    chances.collect()
+}
+
+/// What is compared, by default what a user would get: drafted once for each of the simulations.
+fn ways(args: &LoadArgs, info: &Info, simulations: usize) -> Result<Vec<Way>, Failure> {
     let modes = match (&args.settings.compare[..], &info.draft) {
         ([], Some(_)) => vec![Mode::Drafted],
         ([], None) => vec![Mode::Plain],
@@ -169,7 +214,15 @@ fn modes(args: &LoadArgs, info: &Info) -> Result<Vec<Mode>, Failure> {
             "--compare drafted: there is no drafter; name one with --draft",
         ));
     }
-    Ok(modes)
+    let ways = modes.into_iter().flat_map(|mode| -> Vec<Way> {
+        match mode {
+            Mode::Drafted if simulations > 0 => {
+                (0..simulations).map(|which| Way { mode, simulation: Some(which) }).collect()
+            }
+            mode => vec![Way { mode, simulation: None }],
+        }
+    });
+    Ok(ways.collect())
 }
 
 /// Options of engines that hold the requests of every load at once.
@@ -179,16 +232,16 @@ fn modes(args: &LoadArgs, info: &Info) -> Result<Vec<Mode>, Failure> {
 fn options(
     args: &LoadArgs,
     items: &[Item],
-    pacings: &[Pacing],
+    loads: &[(Pacing, usize)],
     pair: &Pair,
 ) -> Result<EngineOptions, Failure> {
     // A request that has ended keeps its row and pages until the step that mentions it has landed:
     // the one that follows it in a closed loop is not to wait for them.
-    let open = |pacing: &Pacing| match *pacing {
+    let open = |(pacing, _): &(Pacing, usize)| match *pacing {
         Pacing::Closed(open) => 2 * open,
         Pacing::Offline | Pacing::Arrivals(_) => RUNNING.min(items.len()),
     };
-    let most = pacings.iter().map(open).max().expect("there is a load");
+    let most = loads.iter().map(open).max().expect("there is a load");
     let running = args.settings.running.unwrap_or(most);
     let defaults = EngineOptions::default();
     let slots = |item: &Item| {
@@ -223,18 +276,16 @@ fn engine(
     mut options: EngineOptions,
     truth: &Truth,
 ) -> Result<Engine, Failure> {
-    let ModelArgs { width, .. } = args.model;
     let own = pair.block();
     pair.fits(&options)?;
     let mut parts = Parts::of(pair, &options);
     let device = Threads::new();
     parts.measure(device.clock(), &mut options);
-    if let Some(simulation) = &args.settings.simulate_acceptance {
-        let width = width.unwrap_or(options.width.min(own.unwrap_or(options.width)));
-        let chances = simulation.chances(width).map_err(Failure::input)?;
-        let (block, truth) = (own.unwrap_or(width), truth.clone());
-        let token = move |id, position| truth.token(id, position);
-        parts.drafter = Box::new(Simulated::new(parts.drafter, block, chances, token));
+    if args.settings.simulate_acceptance.is_some() {
+        let block = own.or(args.model.width).unwrap_or(options.width);
+        let truth = truth.clone();
+        let fate = move |id, position, place| truth.fate(id, position, place);
+        parts.drafter = Box::new(Simulated::new(parts.drafter, block, fate));
     }
     Ok(Engine::assemble(&device, parts, options))
 }

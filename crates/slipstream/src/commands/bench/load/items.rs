@@ -69,7 +69,7 @@ pub(super) fn build(
     match trace {
         Some(path) => {
             let entries = trace::read(path)?;
-            let count = args.requests.unwrap_or(entries.len());
+            let count = args.requests.iter().max().copied().unwrap_or(entries.len());
             if count > entries.len() {
                 let problem =
                     format!("--requests {count}: the trace has {}; give no more", entries.len());
@@ -78,7 +78,7 @@ pub(super) fn build(
             let entries = entries.into_iter().take(count).enumerate();
             entries.map(|(i, entry)| maker.replayed(i, entry)).collect()
         }
-        None => maker.drawn(args.requests.unwrap_or(REQUESTS)),
+        None => maker.drawn(args.requests.iter().max().copied().unwrap_or(REQUESTS)),
     }
 }
 

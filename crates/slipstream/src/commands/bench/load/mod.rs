@@ -43,8 +43,10 @@ pub(crate) fn run(args: LoadArgs) -> Result<(), Failure> {
 /// Shows on standard error that a run has ended: a comparison may take long.
 fn tell(run: &Run) {
     let (setting, wall) = (run.setting, run.played.wall.as_secs_f64());
-    let (mode, fence) = (setting.mode.name(), setting.fence);
-    eprintln!("{}, {mode}, fence {fence}, run {}: {wall:.1} s", run.pacing, run.repeat + 1);
+    let (mode, fence) = (setting.way.mode.name(), setting.fence);
+    let simulation = setting.way.simulation.map_or(String::new(), |i| format!(" {}", i + 1));
+    let (pacing, repeat) = (run.pacing, run.repeat + 1);
+    eprintln!("{pacing}, {mode}{simulation}, fence {fence}, run {repeat}: {wall:.1} s");
 }
 
 /// A file that an option names.

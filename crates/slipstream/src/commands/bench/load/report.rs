@@ -26,7 +26,7 @@ pub(super) struct Report {
     pub(super) machine: Machine,
     pub(super) model: Model,
     pub(super) load: LoadFacts,
-    /// How acceptance was simulated; the drafter's own when `null`.
+    /// How acceptance was simulated, all ways of it; the drafter's own when `null`.
     pub(super) simulated_acceptance: Option<String>,
     /// Whether each request had the same output in every run.
     pub(super) outputs_equal: bool,
@@ -78,6 +78,8 @@ pub(super) struct RunReport {
     /// Of closed loops.
     pub(super) concurrency: Option<usize>,
     pub(super) mode: &'static str,
+    /// How acceptance was simulated in this run; the drafter's own when `null`.
+    pub(super) simulated_acceptance: Option<String>,
     pub(super) fence: &'static str,
     /// From 0.
     pub(super) repeat: usize,
@@ -102,8 +104,9 @@ pub(super) struct RequestReport {
 
 impl Report {
     pub(super) fn new(args: &LoadArgs, items: &[Item], info: &Info, runs: &[Run]) -> Report {
-        let outputs = |run: &Run| run.played.outputs();
-        let first = runs.first().map(outputs);
+        let simulated = args.settings.simulate_acceptance.as_ref();
+        let simulations: Vec<String> =
+            simulated.iter().flat_map(|all| &all.0).map(Simulation::to_string).collect();
         Report {
             schema: SCHEMA,
             schema_version: VERSION,
@@ -112,14 +115,9 @@ impl Report {
             machine: Machine { cpu: cpu(), threads: threads(&args.model) },
             model: Model::of(args, info),
             load: LoadFacts::of(args, items),
-            simulated_acceptance: args.settings.simulate_acceptance.as_ref().map(|simulation| {
-                match simulation {
-                    Simulation::Tau(tau) => format!("τ {tau} at the full verify width"),
-                    Simulation::Places(chances) => format!("by position: {chances:?}"),
-                }
-            }),
-            outputs_equal: runs.iter().all(|run| Some(outputs(run)) == first),
-            runs: runs.iter().map(|run| RunReport::of(run, items)).collect(),
+            simulated_acceptance: simulated.map(ToString::to_string),
+            outputs_equal: outputs_equal(runs),
+            runs: runs.iter().map(|run| RunReport::of(run, items, &simulations)).collect(),
         }
     }
 
@@ -143,15 +141,26 @@ impl Report {
     }
 
     /// How a group is called in text and plots: what does not differ is left out.
-    pub(super) fn setting_name(&self, setting: Setting) -> String {
-        let fences = self.runs.iter().any(|run| run.setting.fence != setting.fence);
-        let simulated = match (&self.simulated_acceptance, setting.mode) {
-            (Some(_), super::args::Mode::Drafted) => " (simulated acceptance)",
-            _ => "",
+    pub(super) fn setting_name(&self, of: &RunReport) -> String {
+        let Setting { way, fence } = of.setting;
+        let fences = self.runs.iter().any(|run| run.setting.fence != fence);
+        let others = self.runs.iter().filter_map(|run| run.setting.way.simulation);
+        let simulations = others.clone().any(|other| Some(other) != way.simulation);
+        let simulated = match &of.simulated_acceptance {
+            Some(how) if simulations => format!(" (simulated acceptance, {how})"),
+            Some(_) => " (simulated acceptance)".to_owned(),
+            None => String::new(),
         };
-        let fence = if fences { format!(", {}", setting.fence) } else { String::new() };
-        format!("{}{simulated}{fence}", setting.mode.name())
+        let fence = if fences { format!(", {fence}") } else { String::new() };
+        format!("{}{simulated}{fence}", way.mode.name())
     }
+}
+
+/// Whether each request has the same output in every run. Loads may be of fewer requests than others.
+fn outputs_equal(runs: &[Run]) -> bool {
+    let outputs: Vec<_> = runs.iter().map(|run| run.played.outputs()).collect();
+    let Some(longest) = outputs.iter().max_by_key(|outputs| outputs.len()) else { return true };
+    outputs.iter().all(|outputs| longest.starts_with(outputs))
 }
 
 /// Runs of one load and setting, by output tokens a second.
@@ -176,7 +185,7 @@ impl<'a> Group<'a> {
 }
 
 impl RunReport {
-    fn of(run: &Run, items: &[Item]) -> RunReport {
+    fn of(run: &Run, items: &[Item], simulations: &[String]) -> RunReport {
         let &Run { pacing, setting, repeat, ref played } = run;
         let answers = played.answers.iter().zip(items);
         RunReport {
@@ -187,7 +196,8 @@ impl RunReport {
                 Pacing::Closed(open) => Some(open),
                 Pacing::Offline | Pacing::Arrivals(_) => None,
             },
-            mode: setting.mode.name(),
+            mode: setting.way.mode.name(),
+            simulated_acceptance: setting.way.simulation.map(|which| simulations[which].clone()),
             fence: setting.fence.name(),
             repeat,
             figures: Figures::of(played),

@@ -31,7 +31,7 @@ pub(super) fn sheets(report: &Report) -> Vec<Sheet> {
         let mut rows: Vec<Vec<String>> = vec![heads.collect()];
         for group in &groups {
             let run = group.median();
-            let mut row = vec![run.load.clone(), report.setting_name(run.setting)];
+            let mut row = vec![run.load.clone(), report.setting_name(run)];
             row.extend(cells(group));
             rows.push(row);
         }

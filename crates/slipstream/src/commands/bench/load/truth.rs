@@ -3,6 +3,7 @@
 
 use super::items::Item;
 use engine::RequestId;
+use engine::draft::{Chances, Fate};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,15 +18,23 @@ struct Known {
     /// Where its output begins.
     prompt: usize,
     output: Arc<[u32]>,
+    /// How likely its drafts are right.
+    chances: Arc<Chances>,
 }
 
 /// The plain output of each item.
 pub(super) type Outputs = Vec<Arc<[u32]>>;
 
 impl Truth {
-    /// Request `id` runs `item`, whose output is `output`.
-    pub(super) fn submitted(&self, id: RequestId, item: &Item, output: &Arc<[u32]>) {
-        let known = Known { prompt: item.prompt.len(), output: output.clone() };
+    /// Request `id` runs `item`, whose output is `output`, and its drafts are right by `chances`.
+    pub(super) fn submitted(
+        &self,
+        id: RequestId,
+        item: &Item,
+        (output, chances): (&Arc<[u32]>, &Arc<Chances>),
+    ) {
+        let (output, chances) = (output.clone(), chances.clone());
+        let known = Known { prompt: item.prompt.len(), output, chances };
         self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(id.0, known);
     }
 
@@ -34,10 +43,12 @@ impl Truth {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// The token that request `id` will have at `position`, when that is known.
-    pub(super) fn token(&self, id: u64, position: usize) -> Option<u32> {
+    /// The token that request `id` will have at `position`, and how likely the draft at `place` of a
+    /// block is that token; when the output is known so far.
+    pub(super) fn fate(&self, id: u64, position: usize, place: usize) -> Option<Fate> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let Known { prompt, output } = open.get(&id)?;
-        output.get(position.checked_sub(*prompt)?).copied()
+        let Known { prompt, output, chances } = open.get(&id)?;
+        let token = *output.get(position.checked_sub(*prompt)?)?;
+        Some((token, chances.at(place)))
     }
 }

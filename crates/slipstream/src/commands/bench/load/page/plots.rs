@@ -38,13 +38,13 @@ fn last_load<'g, 'r>(groups: &'g [Group<'r>]) -> Vec<&'g Group<'r>> {
 fn row_name(report: &Report, group: &Group<'_>) -> String {
     let run = group.median();
     match run.concurrency {
-        Some(open) => format!("{open} · {}", report.setting_name(run.setting)),
-        None => report.setting_name(run.setting),
+        Some(open) => format!("{open} · {}", report.setting_name(run)),
+        None => report.setting_name(run),
     }
 }
 
 fn setting_name(report: &Report, group: &Group<'_>) -> String {
-    report.setting_name(group.median().setting)
+    report.setting_name(group.median())
 }
 
 /// Output tokens a second by concurrency; a bar a setting for loads that have none.

@@ -1,7 +1,7 @@
 //! The page is well-formed whatever a report holds, and says what it must.
 
 use super::super::args::Mode;
-use super::super::compare::Setting;
+use super::super::compare::{Setting, Way};
 use super::super::figures::{Blocked, Cache, Drafting, Figures, Kv, Percentiles, Point, Steps};
 use super::super::play::Pacing;
 use super::super::report::{LoadFacts, Machine, Model, Report, RunReport};
@@ -62,13 +62,17 @@ fn figures(tokens: usize) -> Figures {
 fn report(pacings: &[Pacing], tokens: usize, simulated: Option<&str>) -> Report {
     let run = |&pacing: &Pacing, mode| RunReport {
         pacing,
-        setting: Setting { mode, fence: Fence::Fine },
+        setting: Setting {
+            way: Way { mode, simulation: simulated.filter(|_| mode == Mode::Drafted).map(|_| 0) },
+            fence: Fence::Fine,
+        },
         load: pacing.to_string(),
         concurrency: match pacing {
             Pacing::Closed(open) => Some(open),
             _ => None,
         },
         mode: "",
+        simulated_acceptance: simulated.filter(|_| mode == Mode::Drafted).map(str::to_owned),
         fence: "",
         repeat: 0,
         figures: figures(tokens),
