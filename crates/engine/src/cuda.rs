@@ -23,8 +23,9 @@ use model::pass::Pass;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-pub use model::cuda::{Card, CudaError};
+pub use model::cuda::{Card, CudaError, JobTiming};
 
 /// Bytes of the card that are left to the driver and to others.
 const RESERVE: usize = 256 << 20;
@@ -110,6 +111,11 @@ impl OnCard {
 
     pub(crate) fn kv_token_bytes(&self) -> usize {
         self.models.kv_token_bytes()
+    }
+
+    /// Reads how long jobs have taken on the card so far, where it times them.
+    pub(crate) fn meter(&self) -> Option<impl Fn() -> Duration + Send + use<>> {
+        self.models.card().meter()
     }
 
     /// Bytes of the card that nobody has.

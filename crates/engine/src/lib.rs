@@ -34,7 +34,7 @@ pub use collect::{Collector, Output, RunError};
 pub use counters::{Counters, StepTimes};
 pub use memory::{EngineOptions, KV_SHARE, KvNeed, KvPages};
 pub use output::{Finished, PromptToken, Segment, Stats, TokenOut, Update};
-pub use pair::{OnHost, Pair, PairOptions};
+pub use pair::{Meter, OnHost, Pair, PairOptions};
 pub use recent::{RECENT_STEPS, Span, StepRecord};
 pub use schedule::{
     Constrained, Constraint, CostCurve, Discipline, End, FinishReason, Limits, MOST_BIASES,

@@ -18,6 +18,7 @@ use model::tokenizer::Tokenizer;
 use model::{LoadError, Precision};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How to load a pair.
 #[derive(Clone, Debug)]
@@ -52,6 +53,9 @@ pub struct Pair {
     pub(crate) models: Models,
     pub(crate) unused: Vec<String>,
 }
+
+/// Reads how long a card has worked so far.
+pub type Meter = Box<dyn Fn() -> Duration + Send>;
 
 /// Models where they run.
 pub(crate) enum Models {
@@ -176,6 +180,16 @@ impl Pair {
             Models::Host(_) => None,
             #[cfg(feature = "cuda")]
             Models::Card(models) => Some(models.free()),
+        }
+    }
+
+    /// Reads how long the card has worked so far, where the pair runs on one that times its jobs. What it
+    /// works on at the moment is not counted.
+    pub fn meter(&self) -> Option<Meter> {
+        match &self.models {
+            Models::Host(_) => None,
+            #[cfg(feature = "cuda")]
+            Models::Card(models) => models.meter().map(|meter| Box::new(meter) as Meter),
         }
     }
 

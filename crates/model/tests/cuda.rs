@@ -6,7 +6,9 @@
 use device::Cpu;
 use kernels::choose::{Draw, confidences};
 use model::checkpoint::Checkpoint;
-use model::cuda::{Capacity, Card, CardModels, CardPair, Found, Ids, Origin, SLAB, Taps};
+use model::cuda::{
+    Capacity, Card, CardModels, CardPair, Found, Ids, JobTiming, Origin, SLAB, Taps,
+};
 use model::dflash_config::DflashConfig;
 use model::pass::Pass;
 use serde::Deserialize;
@@ -65,8 +67,8 @@ impl Runner {
         let path = fixture(name);
         let files = Checkpoint::open(&path).expect("the checkpoint opens");
         let cache = Some(std::env::temp_dir().join("slipstream-kernel-tests"));
-        let card =
-            Card::open(0, cache).unwrap_or_else(|error| panic!("this needs a card: {error}"));
+        let card = Card::open(0, cache, JobTiming::Off)
+            .unwrap_or_else(|error| panic!("this needs a card: {error}"));
         let drafter =
             draft.map(|name| Checkpoint::open_drafter(&fixture(name)).expect("a drafter"));
         let read =

@@ -35,9 +35,29 @@ pub(crate) struct Session {
 /// What to do with the text while it arrives.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(&Update) -> io::Result<()>;
 
+/// Whether a card tells how long its jobs take, which costs two more events a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CardTiming {
+    Off,
+    On,
+}
+
+/// A card to be opened.
+struct Opening {
+    place: Place,
+    /// Where compiled kernels are kept.
+    cache: PathBuf,
+    timing: CardTiming,
+}
+
 /// Fetches and loads the pair that `args` names.
 pub(crate) fn load(args: &ModelArgs) -> Result<Pair, Failure> {
-    load_as(args, &pair_options(args))
+    load_timed(args, CardTiming::Off)
+}
+
+/// The same, on a card that may time its jobs.
+pub(crate) fn load_timed(args: &ModelArgs, timing: CardTiming) -> Result<Pair, Failure> {
+    load_with(args, &pair_options(args), timing)
 }
 
 /// How `args` say that a pair is held.
@@ -47,6 +67,10 @@ pub(crate) fn pair_options(args: &ModelArgs) -> PairOptions {
 
 /// As [`load`], with weights, keys and values held as `options` say.
 pub(crate) fn load_as(args: &ModelArgs, options: &PairOptions) -> Result<Pair, Failure> {
+    load_with(args, options, CardTiming::Off)
+}
+
+fn load_with(args: &ModelArgs, options: &PairOptions, timing: CardTiming) -> Result<Pair, Failure> {
     let sources = Sources::from_env()?;
     let progress = Progress::for_stderr();
     let target = sources.resolve(&args.model, Effort::UseLocal, progress)?;
@@ -55,16 +79,17 @@ pub(crate) fn load_as(args: &ModelArgs, options: &PairOptions) -> Result<Pair, F
             "--kv-type: a GPU stores keys and values as bf16; leave it out, or run with --device cpu",
         ));
     }
-    let (cpu, cache) = (Cpu::new(threads(args)), sources.cache.join("kernels"));
+    let cpu = Cpu::new(threads(args));
+    let opening = Opening { place: args.device, cache: sources.cache.join("kernels"), timing };
     if let Some(config) = &args.random_weights {
-        let pair = cuda::random((args.device, cache), &cpu, config, &target)?;
+        let pair = cuda::random(opening, &cpu, config, &target)?;
         eprintln!("note: {}: random weights: the text means nothing", config.display());
         return Ok(pair);
     }
     let draft = drafter(args, &sources, progress)?;
     let pair = match args.device {
         Place::Cpu => Pair::load(&cpu, &target, draft.as_deref(), options)?,
-        Place::Cuda(_) => cuda::load((args.device, cache), &cpu, &target, draft.as_deref())?,
+        Place::Cuda(_) => cuda::load(opening, &cpu, &target, draft.as_deref())?,
     };
     for name in pair.unused() {
         eprintln!("warning: {}: tensor {name} is not used", target.display());

@@ -228,6 +228,11 @@ impl Cuda {
         compile::target(self.inner.context.capability)
     }
 
+    /// What it was made with.
+    pub fn options(&self) -> &CudaOptions {
+        &self.inner.options
+    }
+
     /// Its multiprocessors.
     pub fn multiprocessors(&self) -> u32 {
         self.inner.context.multiprocessors

@@ -14,7 +14,7 @@ mod tiny;
 pub(crate) use requests::{fixed, prompt, request};
 
 use device::Cpu;
-use engine::cuda::Card;
+use engine::cuda::{Card, JobTiming};
 use engine::{Engine, Output, Pair, PairOptions, Request, Speculation};
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,8 @@ pub(crate) fn fixture(name: &str) -> PathBuf {
 /// A pair on the first card.
 pub(crate) fn on_card(target: &Path, draft: Option<&Path>) -> Pair {
     let cache = Some(std::env::temp_dir().join("slipstream-kernel-tests"));
-    let card = Card::open(0, cache).unwrap_or_else(|error| panic!("this needs a card: {error}"));
+    let card = Card::open(0, cache, JobTiming::Off)
+        .unwrap_or_else(|error| panic!("this needs a card: {error}"));
     Pair::load_on(card, &Cpu::new(2), target, draft, &PairOptions::default())
         .expect("the pair loads")
 }

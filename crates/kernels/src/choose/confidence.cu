@@ -5,7 +5,7 @@
 // floats; a warp its threads in pairs; then warps and chunks one after the other, in doubles.
 
 const u32 THREADS = 256;
-const u32 CHUNK = 8192; // tokens that a block of threads looks at, as cuda.rs counts them
+const u32 CHUNK = 2048; // tokens that a block of threads looks at, as cuda.rs counts them
 
 // weights[row − first][chunk] = the chunk's sum; ∞ where the choice's logit is no number. NaN adds nothing.
 extern "C" __global__ void __launch_bounds__(THREADS)

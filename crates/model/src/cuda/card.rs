@@ -1,7 +1,7 @@
 //! An opened card: its lanes, and every kernel of a pass, compiled for it.
 
-use device::Lanes;
-use device::cuda::{Cuda, CudaError, CudaOptions};
+use device::cuda::{Cuda, CudaError, CudaOptions, JobTiming};
+use device::{Device, LaneId, Lanes};
 use kernels::activation::cuda::Activations;
 use kernels::attention::cuda::Attention;
 use kernels::bias::cuda::Biases;
@@ -11,6 +11,7 @@ use kernels::gemm::cuda::Products;
 use kernels::norm::cuda::Norms;
 use kernels::rope::cuda::Rotations;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The kernels of passes.
 #[derive(Clone)]
@@ -37,8 +38,13 @@ impl Card {
     ///
     /// # Errors
     /// No driver, no such card, one that is too old, no compiler, or a failure of the driver.
-    pub fn open(number: usize, cache: Option<PathBuf>) -> Result<Card, CudaError> {
-        let cuda = Cuda::new(CudaOptions { card: number, cache, ..CudaOptions::default() })?;
+    pub fn open(
+        number: usize,
+        cache: Option<PathBuf>,
+        timing: JobTiming,
+    ) -> Result<Card, CudaError> {
+        let options = CudaOptions { card: number, cache, timing, ..CudaOptions::default() };
+        let cuda = Cuda::new(options)?;
         let kernels = Kernels {
             products: Products::load(&cuda)?,
             biases: Biases::load(&cuda)?,
@@ -64,6 +70,14 @@ impl Card {
     /// A failure of the driver.
     pub fn free(&self) -> Result<usize, CudaError> {
         self.lanes.device().memory().map(|(free, _)| free)
+    }
+
+    /// Reads how long jobs have taken on the card so far; none where it does not time them. It does not
+    /// wait: of jobs that have not ended nothing is counted.
+    pub fn meter(&self) -> Option<impl Fn() -> Duration + Send + use<>> {
+        let cuda = self.cuda().clone();
+        let timed = cuda.options().timing == JobTiming::On;
+        timed.then(|| move || cuda.usage().busy[LaneId::Forward.index()])
     }
 
     pub(crate) fn cuda(&self) -> &Cuda {

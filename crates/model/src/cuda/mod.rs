@@ -20,7 +20,7 @@ mod run;
 mod shape;
 
 pub use card::Card;
-pub use device::cuda::CudaError;
+pub use device::cuda::{CudaError, JobTiming};
 pub use load::{CardModels, Origin};
 pub use pass::{Ids, Taps};
 pub use room::{Capacity, MOST_ADDITIONS, SLAB};

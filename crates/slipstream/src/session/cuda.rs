@@ -1,14 +1,15 @@
 //! Pairs on a GPU.
 
+use super::{CardTiming, Opening};
 use crate::args::Place;
 use crate::failure::Failure;
 use device::Cpu;
-use engine::cuda::Card;
+use engine::cuda::{Card, JobTiming};
 use engine::{Pair, PairOptions};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// The card that `place` names. Compiled kernels are kept in `cache`.
-fn card(place: Place, cache: PathBuf) -> Result<Card, Failure> {
+/// The card that is to be opened.
+fn card(Opening { place, cache, timing }: Opening) -> Result<Card, Failure> {
     let number = match place {
         Place::Cpu => {
             return Err(Failure::input("--random-weights: needs a GPU: --device cuda"));
@@ -16,26 +17,30 @@ fn card(place: Place, cache: PathBuf) -> Result<Card, Failure> {
         Place::Cuda(number) => number,
     };
     let failed = |error| Failure::input(format!("--device {place}: {error}"));
-    Card::open(number, Some(cache)).map_err(failed)
+    let timing = match timing {
+        CardTiming::Off => JobTiming::Off,
+        CardTiming::On => JobTiming::On,
+    };
+    Card::open(number, Some(cache), timing).map_err(failed)
 }
 
 /// A pair from its files.
 pub(super) fn load(
-    (place, cache): (Place, PathBuf),
+    opening: Opening,
     cpu: &Cpu,
     target: &Path,
     draft: Option<&Path>,
 ) -> Result<Pair, Failure> {
     let options = PairOptions::default();
-    Ok(Pair::load_on(card(place, cache)?, cpu, target, draft, &options)?)
+    Ok(Pair::load_on(card(opening)?, cpu, target, draft, &options)?)
 }
 
 /// A pair of random weights.
 pub(super) fn random(
-    (place, cache): (Place, PathBuf),
+    opening: Opening,
     cpu: &Cpu,
     config: &Path,
     tokenizer: &Path,
 ) -> Result<Pair, Failure> {
-    Ok(Pair::random_on(card(place, cache)?, cpu, config, tokenizer)?)
+    Ok(Pair::random_on(card(opening)?, cpu, config, tokenizer)?)
 }

@@ -1,5 +1,5 @@
 //! What orders one step after another, and what it costs: the same requests under each fence on the
-//! simulated device, in virtual time. (`bench load --fence` measures the same on the CPU.)
+//! simulated device, in virtual time. (`bench load --fence` measures the same on the CPU or a card.)
 
 use super::workload::Workload;
 use crate::args::FencesArgs;

@@ -2,6 +2,7 @@
 
 use super::lengths::Lengths;
 use crate::args::{ModelArgs, at_least_one, at_least_two, temperature};
+use crate::session::CardTiming;
 use clap::{Args, ValueEnum};
 use device::Fence;
 use engine::draft::Chances;
@@ -116,6 +117,16 @@ pub(super) struct SettingArgs {
     /// Most tokens of one step over all requests
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = at_least_two)]
     pub(super) chunk: usize,
+    /// Time the GPU's own work, with two more events for each piece of it, to tell how long it stood
+    /// idle
+    #[arg(long)]
+    pub(super) time_device: bool,
+}
+
+impl SettingArgs {
+    pub(super) const fn timing(&self) -> CardTiming {
+        if self.time_device { CardTiming::On } else { CardTiming::Off }
+    }
 }
 
 /// Where the figures go, besides the table on standard output.

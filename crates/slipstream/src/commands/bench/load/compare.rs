@@ -6,10 +6,10 @@ use super::play::{Load, Pacing, Played, play};
 use super::truth::{Outputs, Truth};
 use crate::commands::bench::mirrored;
 use crate::failure::Failure;
-use crate::session::load;
+use crate::session::load_timed;
 use device::{Device, Fence, Threads};
 use engine::draft::{Chances, Simulated};
-use engine::{Engine, EngineOptions, Info, Pair, Parts, Speculation};
+use engine::{Engine, EngineOptions, Info, Meter, Pair, Parts, Speculation};
 use std::sync::Arc;
 
 /// Concurrencies when nobody says which.
@@ -41,6 +41,14 @@ pub(super) struct Run {
     pub(super) played: Played,
 }
 
+/// An engine with a fence of its own.
+struct Bench {
+    fence: Fence,
+    engine: Engine,
+    /// Of the card that it runs on, when that times its work.
+    meter: Option<Meter>,
+}
+
 /// The engines and what is to be run on them.
 pub(super) struct Comparison<'a> {
     args: &'a LoadArgs,
@@ -49,7 +57,7 @@ pub(super) struct Comparison<'a> {
     loads: Vec<(Pacing, usize)>,
     ways: Vec<Way>,
     ends: Vec<u32>,
-    engines: Vec<(Fence, Engine)>,
+    engines: Vec<Bench>,
     truth: Truth,
     /// Of each simulation.
     chances: Vec<Arc<Chances>>,
@@ -74,18 +82,19 @@ impl<'a> Comparison<'a> {
         let mut pair = Some(pair);
         let mut engines = Vec::new();
         for &fence in &args.settings.fence {
-            let pair = pair.take().map_or_else(|| load(&args.model), Ok)?;
-            let options = EngineOptions { fence, ..options.clone() };
-            engines.push((fence, engine(args, pair, options, &truth)?));
+            let again = || load_timed(&args.model, args.settings.timing());
+            let pair = pair.take().map_or_else(again, Ok)?;
+            let (meter, options) = (pair.meter(), EngineOptions { fence, ..options.clone() });
+            engines.push(Bench { fence, engine: engine(args, pair, options, &truth)?, meter });
         }
-        let ways = ways(args, engines[0].1.info(), chances.len())?;
+        let ways = ways(args, engines[0].engine.info(), chances.len())?;
         let outputs = None;
         Ok(Comparison { args, items, loads, ways, ends, engines, truth, chances, outputs })
     }
 
     /// What the engines work with.
     pub(super) fn info(&self) -> &Info {
-        self.engines[0].1.info()
+        self.engines[0].engine.info()
     }
 
     /// Warms up, then runs every load on every setting, `--repeats` times. `heard` is told of each
@@ -110,7 +119,7 @@ impl<'a> Comparison<'a> {
             for repeat in 0..self.args.settings.repeats {
                 for (engine, way) in mirrored(self.settings(), repeat) {
                     let played = self.play(engine, &self.items[..requests], pacing, way)?;
-                    let setting = Setting { way, fence: self.engines[engine].0 };
+                    let setting = Setting { way, fence: self.engines[engine].fence };
                     runs.push(Run { pacing, setting, repeat, played });
                     heard(&runs[runs.len() - 1]);
                 }
@@ -141,7 +150,8 @@ impl<'a> Comparison<'a> {
         let chances = way.simulation.map(|which| &self.chances[which]);
         let (truth, known) = (&self.truth, self.outputs.as_ref().zip(chances));
         let load = Load { items, pacing, ends: &self.ends, speculation };
-        play(&mut self.engines[engine].1, load, &mut |id, i| {
+        let Bench { engine, meter, .. } = &mut self.engines[engine];
+        play((engine, meter.as_ref()), load, &mut |id, i| {
             if let Some((outputs, chances)) = known {
                 truth.submitted(id, &items[i], (&outputs[i], chances));
             }

@@ -116,6 +116,9 @@ pub(super) struct Steps {
     pub(super) launched_ahead_share: f64,
     /// Share of the time in which the forward lane ran nothing although a request was open.
     pub(super) device_idle_share: f64,
+    /// Share of the time in which the card itself worked on nothing although a request was open; of a
+    /// card that times its work.
+    pub(super) card_idle_share: Option<f64>,
 }
 
 /// Where the host waited.
@@ -224,6 +227,7 @@ impl Steps {
         let steps = counters.steps as f64;
         let each = |time: Duration| ratio(milliseconds(time), steps);
         let awake = milliseconds(played.wall.saturating_sub(played.asleep));
+        let idle = |busy: Duration| (1.0 - ratio(milliseconds(busy), awake)).clamp(0.0, 1.0);
         Steps {
             count: counters.steps,
             cycle_ms: Percentiles::of_times(played.cycles.iter().copied()),
@@ -236,7 +240,8 @@ impl Steps {
             planning_ms: each(counters.planning),
             committing_ms: each(counters.committing),
             launched_ahead_share: ratio(counters.led as f64, steps),
-            device_idle_share: (1.0 - ratio(milliseconds(spent.forward), awake)).clamp(0.0, 1.0),
+            device_idle_share: idle(spent.forward),
+            card_idle_share: spent.card.map(idle),
         }
     }
 }

@@ -20,7 +20,7 @@ mod truth;
 pub(crate) use args::LoadArgs;
 
 use crate::failure::Failure;
-use crate::session::load;
+use crate::session::load_timed;
 use args::OutputArgs;
 use compare::{Comparison, Run};
 use report::Report;
@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) fn run(args: LoadArgs) -> Result<(), Failure> {
     let outputs = Outputs::check(&args.output)?;
-    let pair = load(&args.model)?;
+    let pair = load_timed(&args.model, args.settings.timing())?;
     let items = items::build(&args.requests, args.arrivals.trace.as_deref(), &pair)?;
     let mut comparison = Comparison::start(&args, &items, pair)?;
     let runs = comparison.run(&mut tell)?;

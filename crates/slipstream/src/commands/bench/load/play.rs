@@ -3,7 +3,7 @@
 use super::items::Item;
 use crate::failure::Failure;
 use device::{Device, LaneId, Waits};
-use engine::{Counters, Engine, Finished, RequestId, Speculation, Tally, Update};
+use engine::{Counters, Engine, Finished, Meter, RequestId, Speculation, Tally, Update};
 use std::collections::HashMap;
 use std::fmt;
 use std::thread;
@@ -102,10 +102,12 @@ pub(super) struct Spent {
     pub(super) fence: Waits,
     /// Time in jobs of the forward lane.
     pub(super) forward: Duration,
+    /// Time in which the card worked, where it is timed.
+    pub(super) card: Option<Duration>,
 }
 
 impl Spent {
-    fn read(engine: &Engine) -> Spent {
+    fn read(engine: &Engine, meter: Option<&Meter>) -> Spent {
         let usage = engine.device().usage();
         Spent {
             counters: engine.counters(),
@@ -113,6 +115,7 @@ impl Spent {
             land: usage.results,
             fence: usage.fence,
             forward: usage.busy[LaneId::Forward.index()],
+            card: meter.map(|read| read()),
         }
     }
 
@@ -135,22 +138,23 @@ impl Spent {
             land: waits(self.land, earlier.land),
             fence: waits(self.fence, earlier.fence),
             forward: self.forward - earlier.forward,
+            card: self.card.zip(earlier.card).map(|(now, then)| now - then),
         }
     }
 }
 
 /// Plays `load` from an idle engine without cached prefixes to an idle one. `submitted` hears of
-/// each request's id before any step computes it.
+/// each request's id before any step computes it; `meter` is of the card, if there is one that is timed.
 ///
 /// # Errors
 /// A request that the engine refuses, or a lost device.
 pub(super) fn play(
-    engine: &mut Engine,
+    (engine, meter): (&mut Engine, Option<&Meter>),
     load: Load<'_>,
     submitted: &mut dyn FnMut(RequestId, usize),
 ) -> Result<Played, Failure> {
     engine.forget_prefixes();
-    let before = Spent::read(engine);
+    let before = Spent::read(engine, meter);
     let mut player = Player::new(load);
     loop {
         player.submit(engine, submitted)?;
@@ -165,7 +169,7 @@ pub(super) fn play(
         player.stepped(engine, now, engine.counters().steps > steps);
         updates.into_iter().for_each(|update| player.take(update, now));
     }
-    let spent = Spent::read(engine).since(before);
+    let spent = Spent::read(engine, meter).since(before);
     let played = player.end(spent);
     // The step behind the last one is still in flight.
     while !engine.is_idle() {

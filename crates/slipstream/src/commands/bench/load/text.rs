@@ -66,7 +66,7 @@ const KINDS: &[Kind] = &[
     (
         "Host and device",
         " (blocked: ms a step that the host waited)",
-        &["blocked landing", "blocked at the fence", "launched ahead", "device idle"],
+        &["blocked landing", "blocked at the fence", "launched ahead", "device idle", "GPU idle"],
         host,
     ),
     ("Memory", "", &["KV pages", "peak", "mean", "prefix hits", "retractions"], memory),
@@ -164,6 +164,7 @@ fn host(group: &Group<'_>) -> Vec<String> {
         number(s.blocked_ms.fence),
         percent(s.launched_ahead_share),
         percent(s.device_idle_share),
+        s.card_idle_share.map_or("–".to_owned(), percent),
     ]
 }
 

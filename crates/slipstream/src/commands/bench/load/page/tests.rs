@@ -51,6 +51,7 @@ fn figures(tokens: usize) -> Figures {
             committing_ms: 0.02,
             launched_ahead_share: 1.0,
             device_idle_share: 0.1,
+            card_idle_share: None,
         },
         cache: Cache { hit_share: 0.25, admitted_tokens: 30, cached_tokens: 8, retractions: 1 },
         kv: Kv { pages: 10, peak_share: 0.9, mean_share: 0.4 },
