@@ -1,5 +1,5 @@
 //! One drafting cycle of a synthetic model on a CUDA card, captured as one graph and timed beside
-//! plain decoding, its products one by one, and what the card's memory allows.
+//! plain decoding, its kernels one by one, and what the card's memory allows.
 //!
 //! ```text
 //! cuda_cycle [qwen3-8b|smollm2-135m] [CONTEXT]
@@ -7,10 +7,12 @@
 //!
 //! The weights are random: the work is that of the real model, the text is not. A cycle is what a
 //! step does for one request: absorb 16 rows, draft 16 rows with 5 layers, verify 16 rows, choose,
-//! accept. Limits are the bytes of weights and KV over the read rate that the same run measured.
+//! accept. Limits are the bytes of weights and KV over the read rate that the same run measured; of a
+//! single kernel, of all that it reads and writes, which for short ones lies in the card's cache.
 
 mod buffers;
 mod model;
+mod parts;
 mod pass;
 mod weights;
 
@@ -18,8 +20,10 @@ use buffers::Buffers;
 use device::cuda::{Cuda, CudaOptions, Grid, JobTiming, Kernel, Module, Reads, Source, Writes};
 use device::{Device, Forward, Lane, LaneId, Lanes, Reason, Shared};
 use model::{Model, QWEN3_8B, SMOLLM2_135M};
-use pass::{Kernels, Program};
+use parts::{Part, Step};
+use pass::{Kernels, Plan, Program};
 use std::error::Error;
+use std::sync::Arc;
 use weights::Arena;
 
 /// The kernels of this program alone.
@@ -107,6 +111,50 @@ impl Bench {
             buffers::with_views(lane, buffers, arena, |arguments| lane.replay(&graph, arguments))
         })
     }
+
+    /// Prints what each kernel of a step takes, launched again and again, beside the step as one graph,
+    /// which took `whole` milliseconds. `ceiling` is in gigabytes a millisecond.
+    fn table(
+        &self,
+        (buffers, arena): (&mut Buffers, &Arena),
+        (kernels, plan, context): (&Kernels, &Arc<Plan>, usize),
+        (step, whole): (Step, f64),
+        ceiling: f64,
+    ) -> Result<(), Box<dyn Error>> {
+        println!(
+            "\n{:<28} {:>9} {:>9} {:>17} {:>8} {:>10} {:>9}",
+            step.name(),
+            "launches",
+            "µs each",
+            "(least – most)",
+            "MB each",
+            "of reading",
+            "ms"
+        );
+        let mut all = 0.0;
+        for part in Part::ALL {
+            let (launches, rows) = (part.launches(&plan.model, step), step.rows());
+            if launches == 0 {
+                continue;
+            }
+            let program = Program::part(kernels, plan, context, (part, rows));
+            let time = self.program(buffers, arena, program)?;
+            let [each, least, most] =
+                [time.median, time.least, time.most].map(|ms| ms * 1e3 / part.times(plan) as f64);
+            let bytes = part.bytes(plan, rows, context);
+            let share = bytes / 1e9 / ceiling / (each / 1e3) * 100.0;
+            all += each * launches as f64 / 1e3;
+            println!(
+                "{:<28} {launches:>9} {each:>9.2} ({least:>7.2} – {most:>7.2}) {:>8.3} {share:>8.1} % {:>9.4}",
+                part.name(),
+                bytes / 1e6,
+                each * launches as f64 / 1e3
+            );
+        }
+        println!("{:<28} {:>77.4}", "together", all);
+        println!("{:<28} {whole:>77.4}", "as one graph");
+        Ok(())
+    }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -135,13 +183,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("reads at most {:.0} GB/s\n", ceiling * 1e3);
     println!("{:<28} {:>9} {:>17} {:>8} {:>8}", "what", "ms", "(least – most)", "GB", "of limit");
     let kernels = Kernels::load(&bench.cuda)?;
-    for program in Program::all(&kernels, &arena, context) {
+    let plan = Arc::new(Plan::of(&arena));
+    let mut medians = Vec::new();
+    for program in Program::passes(&kernels, &plan, context) {
         let (name, gigabytes) = (program.name(), program.gigabytes());
         let Time { median, least, most } = bench.program(&mut buffers, &arena, program)?;
+        medians.push(median);
         let share = gigabytes / ceiling / median * 100.0;
         println!(
             "{name:<28} {median:>9.4} ({least:>7.4} – {most:>7.4}) {gigabytes:>8.4} {share:>6.1} %"
         );
+    }
+    let [cycle, plain, ..] = medians[..] else { panic!("a cycle and plain decoding are timed") };
+    for step in [(Step::Plain, plain), (Step::Cycle, cycle)] {
+        bench.table((&mut buffers, &arena), (&kernels, &plan, context), step, ceiling)?;
     }
     Ok(())
 }

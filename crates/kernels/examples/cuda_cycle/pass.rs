@@ -2,6 +2,7 @@
 
 use crate::buffers::{PAGE, Seen, WIDTH, Work};
 use crate::model::Model;
+use crate::parts::Part;
 use crate::weights::{Arena, Layer, Weight};
 use device::cuda::{Cuda, CudaError};
 use kernels::accept::cuda::{Acceptance, Published};
@@ -55,17 +56,8 @@ enum What {
     Plain,
     Draft,
     Verify,
-    Qkv,
-    O,
-    GateUp,
-    Down,
-    Head,
-    Norm,
-    Store,
-    Attend,
-    Swiglu,
-    Choose,
-    Judge,
+    /// Launches of one kernel, back to back.
+    Part(Part),
 }
 
 /// What is captured.
@@ -78,12 +70,12 @@ pub(crate) struct Program {
 }
 
 /// Where weights lie.
-struct Plan {
-    model: Model,
-    target: Vec<Layer>,
-    drafter: Vec<Layer>,
-    fc: Weight,
-    head: Weight,
+pub(crate) struct Plan {
+    pub(crate) model: Model,
+    pub(crate) target: Vec<Layer>,
+    pub(crate) drafter: Vec<Layer>,
+    pub(crate) fc: Weight,
+    pub(crate) head: Weight,
     table: std::ops::Range<usize>,
 }
 
@@ -96,37 +88,42 @@ enum Input {
     Gated,
 }
 
-impl Program {
-    /// All that are timed.
-    pub(crate) fn all(kernels: &Kernels, arena: &Arena, context: usize) -> Vec<Program> {
-        let plan = Arc::new(Plan {
+impl Plan {
+    pub(crate) fn of(arena: &Arena) -> Plan {
+        Plan {
             model: arena.model,
             target: arena.target.clone(),
             drafter: arena.drafter.clone(),
             fc: arena.fc.clone(),
             head: arena.head.clone(),
             table: arena.table.clone(),
-        });
-        let of = |what, rows| Program {
+        }
+    }
+}
+
+impl Program {
+    /// A cycle, plain decoding, and the passes of a cycle.
+    pub(crate) fn passes(kernels: &Kernels, plan: &Arc<Plan>, context: usize) -> Vec<Program> {
+        let of = |(what, rows)| Program {
             what,
             rows,
             kernels: kernels.clone(),
             plan: plan.clone(),
             context,
         };
-        let mut programs = vec![
-            of(What::Cycle, WIDTH),
-            of(What::Plain, 1),
-            of(What::Draft, WIDTH),
-            of(What::Verify, WIDTH),
-        ];
-        let products = [What::Qkv, What::O, What::GateUp, What::Down, What::Head];
-        let others =
-            [What::Norm, What::Store, What::Attend, What::Swiglu, What::Choose, What::Judge];
-        for what in products.into_iter().chain(others) {
-            programs.extend([of(what, 1), of(what, WIDTH)]);
-        }
-        programs
+        let whats = [What::Cycle, What::Plain, What::Draft, What::Verify];
+        whats.into_iter().zip([WIDTH, 1, WIDTH, WIDTH]).map(of).collect()
+    }
+
+    /// Launches of one kernel for `rows` rows: [`Part::times`] of them.
+    pub(crate) fn part(
+        kernels: &Kernels,
+        plan: &Arc<Plan>,
+        context: usize,
+        (part, rows): (Part, usize),
+    ) -> Program {
+        let (kernels, plan) = (kernels.clone(), plan.clone());
+        Program { what: What::Part(part), rows, kernels, plan, context }
     }
 
     pub(crate) fn name(&self) -> String {
@@ -148,25 +145,18 @@ impl Program {
         let absorbed: f64 =
             plan.drafter.iter().map(|l| l.kv.bytes()).sum::<f64>() + plan.fc.bytes();
         let draft = all(&plan.drafter) + plan.head.bytes() + kv(plan.drafter.len()) + absorbed;
-        let each = |of: fn(&Layer) -> &Weight| plan.target.iter().map(|l| of(l).bytes()).sum();
         let bytes: f64 = match self.what {
             What::Cycle => draft + verify,
             What::Plain | What::Verify => verify,
             What::Draft => draft,
-            What::Qkv => each(|l| &l.qkv),
-            What::O => each(|l| &l.o),
-            What::GateUp => each(|l| &l.gate_up),
-            What::Down => each(|l| &l.down),
-            What::Head => plan.head.bytes(),
-            What::Attend => kv(plan.target.len()),
-            What::Norm | What::Store | What::Swiglu | What::Choose | What::Judge => 0.0,
+            What::Part(part) => part.times(plan) as f64 * part.bytes(plan, self.rows, self.context),
         };
         bytes / 1e9
     }
 
     /// Enqueues it.
     pub(crate) fn run(&self, seen: Seen<'_>) {
-        let (work, target) = (&mut Work::new(seen), &self.plan.target);
+        let work = &mut Work::new(seen);
         match self.what {
             What::Cycle => {
                 self.begin(work);
@@ -182,24 +172,37 @@ impl Program {
                 self.begin(work);
                 self.draft(work);
             }
-            What::Qkv => target.iter().for_each(|l| self.product(work, &l.qkv, Input::Hidden)),
-            What::O => target.iter().for_each(|l| self.product(work, &l.o, Input::Attended)),
-            What::GateUp => {
-                target.iter().for_each(|l| self.product(work, &l.gate_up, Input::Hidden));
+            What::Part(part) => {
+                (0..part.times(&self.plan)).for_each(|i| self.launch(work, part, i));
+                // Accepting moves the length on.
+                self.begin(work);
             }
-            What::Down => target.iter().for_each(|l| self.product(work, &l.down, Input::Gated)),
-            What::Norm => target.iter().for_each(|l| self.norm(work, Some(&l.down))),
-            What::Store => {
-                target
-                    .iter()
-                    .enumerate()
-                    .for_each(|(i, l)| self.store(work, &l.qkv, i, Into::Pages));
-            }
-            What::Attend => (0..target.len()).for_each(|i| self.attend(work, i, false)),
-            What::Swiglu => target.iter().for_each(|l| self.swiglu(work, l)),
-            What::Choose => self.choose(work, 0),
-            What::Judge => self.judge(work, 0),
-            What::Head => self.product(work, &self.plan.head, Input::Hidden),
+        }
+    }
+
+    /// Launches the kernel of `part` for the `i`-th time.
+    fn launch(&self, work: &mut Work<'_>, part: Part, i: usize) {
+        let plan = &self.plan;
+        let layer = &plan.target[i % plan.target.len()];
+        let drafter = (&plan.drafter[i % plan.drafter.len()], plan.target.len());
+        match part {
+            Part::Places => self.places(work),
+            Part::Embed => self.embed(work, false),
+            Part::Norm => self.norm(work, Some(&layer.down)),
+            Part::Qkv => self.product(work, &layer.qkv, Input::Hidden),
+            Part::Store => self.store(work, &layer.qkv, i, Into::Pages),
+            Part::Attend => self.attend(work, i, false),
+            Part::O => self.product(work, &layer.o, Input::Attended),
+            Part::GateUp => self.product(work, &layer.gate_up, Input::Hidden),
+            Part::Swiglu => self.swiglu(work, layer),
+            Part::Down => self.product(work, &layer.down, Input::Gated),
+            Part::Fc => self.product(work, &plan.fc, Input::Features),
+            Part::ContextKv => self.product(work, &drafter.0.kv, Input::Hidden),
+            Part::ContextStore => self.store(work, &drafter.0.kv, drafter.1 + i, Into::Context),
+            Part::Head => self.product(work, &plan.head, Input::Hidden),
+            Part::Choose => self.choose(work, 0),
+            Part::Confidence => self.confidence(work, 1),
+            Part::Accept => self.accept(work),
         }
     }
 
@@ -355,7 +358,7 @@ impl Program {
     }
 
     /// How sure the drafter is of the rows from `first` on.
-    fn judge(&self, work: &mut Work<'_>, first: usize) {
+    fn confidence(&self, work: &mut Work<'_>, first: usize) {
         let logits =
             Pieces { at: work.pieces.read(), shape: self.plan.head.shape, rows: self.rows() };
         let (drafts, out) = (first..self.rows, work.confidences.range(first..self.rows));
@@ -383,7 +386,7 @@ impl Program {
         }
         self.product(work, &plan.head, Input::Hidden);
         self.choose(work, 1);
-        self.judge(work, 1);
+        self.confidence(work, 1);
     }
 
     /// Verifies the rows.

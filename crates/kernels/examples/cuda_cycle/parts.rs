@@ -1,0 +1,178 @@
+//! The kernels of a step one by one: how often a step launches each, and what a launch moves.
+
+use crate::buffers::WIDTH;
+use crate::model::Model;
+use crate::pass::Plan;
+use crate::weights::Weight;
+
+/// Launches in one graph of a kernel whose weights are not a layer's.
+const AGAIN: usize = 8;
+
+/// A step of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Plain decoding: one row.
+    Plain,
+    /// A drafting cycle of [`WIDTH`] rows.
+    Cycle,
+}
+
+impl Step {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Step::Plain => "kernels of a plain step",
+            Step::Cycle => "kernels of a cycle",
+        }
+    }
+
+    pub(crate) const fn rows(self) -> usize {
+        match self {
+            Step::Plain => 1,
+            Step::Cycle => WIDTH,
+        }
+    }
+}
+
+/// A kernel, with what it is launched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Places,
+    Embed,
+    Norm,
+    Qkv,
+    Store,
+    Attend,
+    O,
+    GateUp,
+    Swiglu,
+    Down,
+    Fc,
+    /// The drafter's keys and values of absorbed rows.
+    ContextKv,
+    ContextStore,
+    Head,
+    Choose,
+    /// How sure the drafter is.
+    Confidence,
+    Accept,
+}
+
+impl Part {
+    pub(crate) const ALL: [Part; 17] = [
+        Part::Qkv,
+        Part::O,
+        Part::GateUp,
+        Part::Down,
+        Part::Fc,
+        Part::ContextKv,
+        Part::Head,
+        Part::Attend,
+        Part::Norm,
+        Part::Swiglu,
+        Part::Store,
+        Part::ContextStore,
+        Part::Choose,
+        Part::Confidence,
+        Part::Embed,
+        Part::Places,
+        Part::Accept,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Part::Places => "places and angles",
+            Part::Embed => "embedding",
+            Part::Norm => "residual and norm",
+            Part::Qkv => "product qkv",
+            Part::Store => "rotation and store",
+            Part::Attend => "attention",
+            Part::O => "product o",
+            Part::GateUp => "product gate·up",
+            Part::Swiglu => "SwiGLU",
+            Part::Down => "product down",
+            Part::Fc => "product of features",
+            Part::ContextKv => "product kv of context",
+            Part::ContextStore => "store of context",
+            Part::Head => "product head",
+            Part::Choose => "choice",
+            Part::Confidence => "confidence",
+            Part::Accept => "acceptance",
+        }
+    }
+
+    /// How often a step launches it. Attention may be two kernels, a choice is two.
+    pub(crate) const fn launches(self, model: &Model, step: Step) -> usize {
+        let drafted = match step {
+            Step::Plain => 0,
+            Step::Cycle => model.draft_layers,
+        };
+        let passes = if drafted > 0 { 2 } else { 1 };
+        match self {
+            Part::Places | Part::Embed | Part::Head | Part::Choose => passes,
+            Part::Qkv
+            | Part::Store
+            | Part::Attend
+            | Part::O
+            | Part::GateUp
+            | Part::Swiglu
+            | Part::Down => model.layers + drafted,
+            // Two a layer, one behind each embedding, and one behind the product of features.
+            Part::Norm => 2 * (model.layers + drafted) + if drafted > 0 { 3 } else { 1 },
+            Part::ContextKv | Part::ContextStore => drafted,
+            Part::Fc | Part::Confidence | Part::Accept => passes - 1,
+        }
+    }
+
+    /// Launches that are timed together.
+    pub(crate) fn times(self, plan: &Plan) -> usize {
+        match self {
+            Part::ContextKv | Part::ContextStore => plan.drafter.len(),
+            Part::Places
+            | Part::Embed
+            | Part::Fc
+            | Part::Head
+            | Part::Choose
+            | Part::Confidence
+            | Part::Accept => AGAIN,
+            Part::Norm
+            | Part::Qkv
+            | Part::Store
+            | Part::Attend
+            | Part::O
+            | Part::GateUp
+            | Part::Swiglu
+            | Part::Down => plan.target.len(),
+        }
+    }
+
+    /// Bytes that a launch for `rows` rows reads and writes: weights and KV in `bf16`, the residual and
+    /// the pieces of sums in `f32`. What a choice leaves for its second kernel is not counted.
+    pub(crate) fn bytes(self, plan: &Plan, rows: usize, context: usize) -> f64 {
+        let (model, layer) = (&plan.model, &plan.target[0]);
+        let (hidden, q, kv) = (model.hidden, model.q(), model.kv());
+        let sums = |weight: &Weight| {
+            let shape = weight.shape;
+            ((shape.n.div_ceil(128) + shape.workers() as usize) * 128 * 4 * rows) as f64
+        };
+        let row = |bytes: usize| (rows * bytes) as f64;
+        let product = |weight: &Weight| weight.bytes() + row(2 * weight.shape.k) + sums(weight);
+        match self {
+            Part::Qkv => product(&layer.qkv),
+            Part::O => product(&layer.o),
+            Part::GateUp => product(&layer.gate_up),
+            Part::Down => product(&layer.down),
+            Part::Fc => product(&plan.fc),
+            Part::ContextKv => product(&plan.drafter[0].kv),
+            Part::Head => product(&plan.head),
+            Part::Attend => (context * kv * 4) as f64 + row(4 * q + 4 * kv),
+            Part::Norm => sums(&layer.down) + row(10 * hidden),
+            Part::Swiglu => sums(&layer.gate_up) + row(2 * model.ffn),
+            Part::Store => sums(&layer.qkv) + row(2 * q + 4 * kv),
+            Part::ContextStore => sums(&plan.drafter[0].kv) + row(4 * kv),
+            Part::Choose | Part::Confidence => sums(&plan.head),
+            Part::Embed => row(6 * hidden),
+            Part::Places => row(4 * model.heads.dim + 16),
+            Part::Accept => row(12),
+        }
+    }
+}
