@@ -39,25 +39,43 @@ check() {
     table+=("$(printf '%-20s %-12s %4s s' "$name" "$said" "$((SECONDS - begun))")")
 }
 
-# sanitized TOOL SECONDS COMMAND…: the same under a tool of compute-sanitizer. Calls that return an
-# error are the callers' business, and they look at each.
+# sanitized TOOL NAME SECONDS COMMAND…: the same under a tool of compute-sanitizer, as TOOL-NAME. Calls
+# that return an error are the callers' business, and they look at each.
 sanitized() {
-    local tool=$1 most=$2
-    shift 2
+    local tool=$1 name=$1-$2 most=$3
+    shift 3
     if [ -n "$sanitizer" ]; then
-        check "$tool" "$most" "$sanitizer" --tool "$tool" --error-exitcode 9 --report-api-errors no "$@"
+        check "$name" "$most" "$sanitizer" --tool "$tool" --error-exitcode 9 --report-api-errors no "$@"
     else
-        table+=("$tool not run: no compute-sanitizer")
+        table+=("$name not run: no compute-sanitizer")
         failed=1
     fi
 }
 
-# finish TOOL…: the summaries of the tools and of all checks; ends the script.
-finish() {
-    local tool
-    for tool in "$@"; do
-        grep -h 'SUMMARY' "$logs/$tool.log" 2>/dev/null
+# beside COMMAND…: `check` or `sanitized` with its arguments, while the script goes on; for what is not timed.
+beside() {
+    (
+        "$@"
+        printf '%s\n' "${table[@]}" >"$logs/$BASHPID.said"
+        exit "$failed"
+    ) &
+}
+
+# together: waits for all that runs beside.
+together() {
+    local each
+    for each in $(jobs -p); do
+        wait "$each" || failed=1
     done
+    for each in "$logs"/*.said; do
+        [ -e "$each" ] && table+=("$(cat "$each")") && rm "$each"
+    done
+}
+
+# finish: the summaries of the tools and of all checks; ends the script.
+finish() {
+    grep -H 'SUMMARY' "$logs"/memcheck-*.log "$logs"/racecheck-*.log "$logs"/initcheck-*.log 2>/dev/null |
+        sed "s|^$logs/||"
     echo
     printf '%s\n' "${table[@]}"
     exit "$failed"

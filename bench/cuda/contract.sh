@@ -25,7 +25,7 @@ short=(a_lane_runs_its_jobs_in_order a_write_waits_for_every_reader rings_are_us
     a_replayed_graph_equals_eager_work what_jobs_use_outlives_its_owner new_buffers_hold_defaults
     few_steps_under_random_delays)
 for tool in memcheck racecheck; do
-    sanitized "$tool" 90 "$binaries/cuda" --test-threads 1 --exact "${short[@]}"
+    sanitized "$tool" contract 90 "$binaries/cuda" --test-threads 1 --exact "${short[@]}"
 done
 
 for run in 1 2 3; do
@@ -37,4 +37,4 @@ echo
 grep -h 'values wrong' "$logs/contract.log"
 grep -h 'the device stopped' "$logs/lost.log"
 grep -h 'test result' "$logs/contract.log" "$logs/lost.log"
-finish memcheck racecheck
+finish

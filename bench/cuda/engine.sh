@@ -19,10 +19,9 @@ check engine-tiny 120 "$binaries/engine" --test-threads 1 --nocapture tiny:: sco
 check engine-pair 120 "$binaries/engine" --test-threads 1 --nocapture default_pair::
 check lossless 120 "$binaries/slipstream" bench lossless --device cuda --count 12 --max-tokens 96
 check speed 60 "$binaries/slipstream" bench speed --device cuda --count 12 --repeats 3
-sanitized memcheck 120 "$binaries/models" --test-threads 1 --exact a_row_does_not_depend_on_its_pass
 
 grep -h 'apart' "$logs"/models.log "$logs"/engine-tiny.log
 grep -h ' of .* equal' "$logs/lossless.log"
 cat "$logs/speed.log"
 grep -h 'test result' "$logs"/models.log "$logs"/engine-*.log
-finish memcheck
+finish

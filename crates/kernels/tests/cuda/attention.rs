@@ -246,33 +246,58 @@ fn a_row_does_not_depend_on_what_is_beside_it() {
     for heads in HEADS {
         for window in [None, Some(70)] {
             let shapes = [(0, 50), (200 + random.below(200), 40), (130, 3)];
-            let case = Case::new(&mut random, (heads, window, Kind::Causal), &shapes);
-            let whole = case.run(&card, &mut random, 16, (0, usize::MAX));
-            // In chunks, and in other pages.
-            for chunk in [1, 7, 16] {
-                let mut chunks = vec![Vec::new(); shapes.len()];
-                for from in (0..50).step_by(chunk) {
-                    let part = case.run(&card, &mut random, 8, (from, from + chunk));
-                    chunks.iter_mut().zip(part).for_each(|(all, part)| all.extend(part));
-                }
-                assert!(chunks == whole, "{heads:?} in chunks of {chunk}, window {window:?}");
-            }
+            in_chunks(&card, &mut random, (heads, window), &shapes, &[1, 7, 16]);
             for kind in KINDS {
-                let mut case = Case { kind, heads, window, requests: Vec::new() };
-                case.requests = Case::new(&mut random, (heads, window, kind), &shapes).requests;
-                let whole = case.run(&card, &mut random, 16, (0, usize::MAX));
-                for alone in (0..shapes.len()).rev() {
-                    let one = Case {
-                        requests: vec![case.requests.swap_remove(alone)],
-                        heads,
-                        window,
-                        kind,
-                    };
-                    let got = one.run(&card, &mut random, 64, (0, usize::MAX));
-                    assert!(got[0] == whole[alone], "{heads:?} {kind:?} alone, window {window:?}");
-                }
+                alone(&card, &mut random, (heads, window, kind), &shapes);
             }
         }
+    }
+}
+
+/// As much of it as a checker follows that slows it down a hundredfold.
+#[test]
+fn few_rows_do_not_depend_on_what_is_beside_them() {
+    let (card, mut random) = (card(), Random::fresh());
+    let shapes = [(0, 20), (200 + random.below(100), 20), (130, 3)];
+    in_chunks(&card, &mut random, (HEADS[1], Some(70)), &shapes, &[7]);
+    alone(&card, &mut random, (HEADS[1], None, Kind::Block(Sight::BothWays)), &shapes);
+}
+
+/// Holds rows that come in chunks, and in other pages, to those that come at once.
+fn in_chunks(
+    card: &Card,
+    random: &mut Random,
+    (heads, window): (Heads, Option<usize>),
+    shapes: &[(usize, usize)],
+    sizes: &[usize],
+) {
+    let case = Case::new(random, (heads, window, Kind::Causal), shapes);
+    let whole = case.run(card, random, 16, (0, usize::MAX));
+    let most = shapes.iter().map(|&(_, rows)| rows).max().expect("a request");
+    for &chunk in sizes {
+        let mut chunks = vec![Vec::new(); shapes.len()];
+        for from in (0..most).step_by(chunk) {
+            let part = case.run(card, random, 8, (from, from + chunk));
+            chunks.iter_mut().zip(part).for_each(|(all, part)| all.extend(part));
+        }
+        assert!(chunks == whole, "{heads:?} in chunks of {chunk}, window {window:?}");
+    }
+}
+
+/// Holds each request alone, in other pages, to itself beside the others.
+fn alone(
+    card: &Card,
+    random: &mut Random,
+    (heads, window, kind): (Heads, Option<usize>, Kind),
+    shapes: &[(usize, usize)],
+) {
+    let mut case = Case::new(random, (heads, window, kind), shapes);
+    let whole = case.run(card, random, 16, (0, usize::MAX));
+    for alone in (0..shapes.len()).rev() {
+        let requests = vec![case.requests.swap_remove(alone)];
+        let one = Case { requests, heads, window, kind };
+        let got = one.run(card, random, 64, (0, usize::MAX));
+        assert!(got[0] == whole[alone], "{heads:?} {kind:?} alone, window {window:?}");
     }
 }
 
@@ -283,22 +308,32 @@ fn many_requests_have_the_bits_of_one() {
     let (card, mut random) = (card(), Random::fresh());
     for heads in [HEADS[0], HEADS[1]] {
         for kind in KINDS {
-            let shapes: Vec<(usize, usize)> =
-                (0..100).map(|_| (random.below(700), 1 + random.below(3))).collect();
-            let mut case = Case::new(&mut random, (heads, None, kind), &shapes);
-            let whole = case.run(&card, &mut random, 16, (0, usize::MAX));
-            for (got, want) in whole.iter().zip(case.reference()) {
-                // As in `attention_matches`.
-                close(&format!("{heads:?} {kind:?}"), &widened(got), &want, |_| {
-                    1.0 / 512.0 + 1.0 / 512.0 + 1e-5
-                });
-            }
-            for at in [97, 50, 3] {
-                let one =
-                    Case { requests: vec![case.requests.remove(at)], heads, window: None, kind };
-                let got = one.run(&card, &mut random, 8, (0, usize::MAX));
-                assert!(got[0] == whole[at], "{heads:?} {kind:?}: request {at} alone");
-            }
+            in_a_crowd(&card, &mut random, (heads, kind), 700);
         }
+    }
+}
+
+/// As much of it as a checker follows that slows it down a hundredfold.
+#[test]
+fn few_of_many_requests_have_the_bits_of_one() {
+    in_a_crowd(&card(), &mut Random::fresh(), (HEADS[1], Kind::Causal), 200);
+}
+
+/// Holds 100 requests with contexts of up to `most` tokens to f64, and some of them to what they are alone.
+fn in_a_crowd(card: &Card, random: &mut Random, (heads, kind): (Heads, Kind), most: usize) {
+    let shapes: Vec<(usize, usize)> =
+        (0..100).map(|_| (random.below(most), 1 + random.below(3))).collect();
+    let mut case = Case::new(random, (heads, None, kind), &shapes);
+    let whole = case.run(card, random, 16, (0, usize::MAX));
+    for (got, want) in whole.iter().zip(case.reference()) {
+        // As in `attention_matches`.
+        close(&format!("{heads:?} {kind:?}"), &widened(got), &want, |_| {
+            1.0 / 512.0 + 1.0 / 512.0 + 1e-5
+        });
+    }
+    for at in [97, 50, 3] {
+        let one = Case { requests: vec![case.requests.remove(at)], heads, window: None, kind };
+        let got = one.run(card, random, 8, (0, usize::MAX));
+        assert!(got[0] == whole[at], "{heads:?} {kind:?}: request {at} alone");
     }
 }

@@ -198,6 +198,25 @@ fn products_of_a_large_model_match() {
     }
 }
 
+/// As much of a large model's product as a checker follows that slows it down a hundredfold.
+#[test]
+fn few_products_of_a_large_model_match() {
+    let (card, mut random) = (card(), Random::fresh());
+    let shape = ((4096, 12_288), card.cuda.multiprocessors());
+    check(&card, &mut random, shape, (16, &[1]));
+    check(&card, &mut random, shape, (130, &[1, 65]));
+}
+
+/// The same of the bits of rows beside others, on either side of each number of rows at which a product
+/// goes another way.
+#[test]
+fn few_rows_have_the_bits_of_others() {
+    let (card, mut random) = (card(), Random::fresh());
+    for shape in [(130, 96), (200, 1536)] {
+        check(&card, &mut random, (shape, 3), (300, &[1, 9, 64, 65, 129, 257]));
+    }
+}
+
 /// A bias is added to the first piece of its block, before the others.
 #[test]
 fn a_bias_comes_first() {
