@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# The figures of the engine on a CUDA card: medians of five, least and most, and shares of what the same run
+# found the card to allow. Needs CUDA 13 and what bench/cuda/build.sh built, for the part `peer` PyTorch and
+# transformers; run from the repository's root. Takes about six minutes on an H200.
+#
+#   bench/cuda/figures.sh LOGS BINARIES [PART…]
+#
+# Parts, all of them without any, but `pair` only where its files are found:
+#   cycle    what the card reads at most, and a synthetic step with each of its kernels
+#   load     the shape of Qwen3-8B, plain and drafted, at 1 to 64 requests at once
+#   prefill  prompts of 512, 4,096 and 16,384 tokens
+#   fences   what orders one step after another, with the GPU's idle time
+#   pair     the default pair at T 0 and 0.7
+#   peer     transformers and a DFlash loop in PyTorch, on the same shape
+#
+# Exit code: 0 all passed, 1 something failed, 2 wrong arguments.
+set -uo pipefail
+
+[ $# -ge 2 ] || { echo 'usage: bench/cuda/figures.sh LOGS BINARIES [PART…]' >&2; exit 2; }
+logs=$1 binaries=$2
+shift 2
+here=$(dirname "$0")
+mkdir -p "$logs"
+# shellcheck source-path=SCRIPTDIR
+. "$here/card.sh"
+
+shape=bench/configs/qwen3-8b.json
+# The tokenizer of a tiny checkpoint does: prompts of random weights are of lengths, not of words.
+random=(--device cuda --random-weights "$shape" --model fixtures/models/qwen3)
+repeats=5
+
+# bench_load NAME SECONDS ARGUMENTS…: a load, as a table and as JSON.
+bench_load() {
+    local name=$1 most=$2
+    shift 2
+    check "$name" "$most" "$binaries/slipstream" bench load --json "$logs/$name.json" --repeats "$repeats" "$@"
+}
+
+cycle() {
+    check cycle-qwen3-8b 90 "$binaries/cuda_cycle" qwen3-8b
+    check cycle-smollm2-135m 90 "$binaries/cuda_cycle" smollm2-135m
+}
+
+crowds() {
+    bench_load load 400 "${random[@]}" --compare plain,drafted --simulate-acceptance 4.24,6.36,8 \
+        --concurrency 1,4,16,32,64 --requests 3,8,24,48,96 --running 96 --kv-tokens 32768 \
+        --input-tokens fixed:128 --output-tokens fixed:192 --warmup 8
+}
+
+prefill() {
+    local trace=$logs/prefill.jsonl length
+    for length in 512 512 4096 16384; do
+        echo "{\"at\": 0, \"input_tokens\": $length, \"max_tokens\": 2, \"ignore_eos\": true}"
+    done >"$trace"
+    bench_load prefill 120 "${random[@]}" --compare plain --trace "$trace" --concurrency 1 --chunk 2048 --warmup 4
+}
+
+fences() {
+    bench_load fences 240 "${random[@]}" --compare plain,drafted --simulate-acceptance 6.36 --fence self,coarse,fine \
+        --concurrency 1,16 --requests 2,16 --running 32 --kv-tokens 16384 --input-tokens fixed:128 \
+        --output-tokens fixed:128 --warmup 4 --time-device
+}
+
+pair() {
+    local temperature
+    for temperature in 0 0.7; do
+        bench_load "pair-$temperature" 120 --device cuda --compare plain,drafted --concurrency 1,4,16,32,64 \
+            --requests 12,16,32,64,128 --temperature "$temperature" --warmup 12
+    done
+    check pair-acceptance 60 "$binaries/slipstream" bench acceptance --device cuda --count 60 --running 16 \
+        --widths 8,16 --temperatures 0,0.7
+}
+
+peer() {
+    check peer 240 python3 "$here/transformers_peer.py" --config "$shape" --json "$logs/peer.json"
+}
+
+parts=("$@")
+if [ ${#parts[@]} -eq 0 ]; then
+    parts=(cycle load prefill fences peer)
+    "$binaries/slipstream" models | grep -q 'not here' || parts+=(pair)
+fi
+for part in "${parts[@]}"; do
+    case $part in
+        cycle) cycle ;;
+        load) crowds ;;
+        prefill) prefill ;;
+        fences) fences ;;
+        pair) pair ;;
+        peer) peer ;;
+        *) echo "there is no part $part" >&2; exit 2 ;;
+    esac
+done
+
+python3 "$here/figures.py" "$logs" "$shape" | tee "$logs/figures.md"
+finish
