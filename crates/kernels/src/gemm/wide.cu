@@ -183,9 +183,11 @@ struct Belt {
     // Until the step has come.
     __device__ void await(u32 done) const { wait(address(full + done % STAGES), done / STAGES % 2); }
 
-    // This warp has multiplied the step.
+    // This warp has multiplied the step. Its lanes meet first: what one of them says orders the next copy
+    // behind what all of them have read.
     __device__ void release(u32 done) const
     {
+        __syncwarp();
         if (threadIdx.x % 32 == 0)
             asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(empty + done % STAGES)) : "memory");
     }
