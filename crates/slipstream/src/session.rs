@@ -42,13 +42,8 @@ pub(crate) enum CardTiming {
     On,
 }
 
-/// A card to be opened.
-struct Opening {
-    place: Place,
-    /// Where compiled kernels are kept.
-    cache: PathBuf,
-    timing: CardTiming,
-}
+/// A card to be opened: which, where compiled kernels are kept, and whether it times its jobs.
+type Opening = (Place, PathBuf, CardTiming);
 
 /// Fetches and loads the pair that `args` names.
 pub(crate) fn load(args: &ModelArgs) -> Result<Pair, Failure> {
@@ -80,7 +75,7 @@ fn load_with(args: &ModelArgs, options: &PairOptions, timing: CardTiming) -> Res
         ));
     }
     let cpu = Cpu::new(threads(args));
-    let opening = Opening { place: args.device, cache: sources.cache.join("kernels"), timing };
+    let opening = (args.device, sources.cache.join("kernels"), timing);
     if let Some(config) = &args.random_weights {
         let pair = cuda::random(opening, &cpu, config, &target)?;
         eprintln!("note: {}: random weights: the text means nothing", config.display());

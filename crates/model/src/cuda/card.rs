@@ -77,7 +77,7 @@ impl Card {
     pub fn meter(&self) -> Option<impl Fn() -> Duration + Send + use<>> {
         let cuda = self.cuda().clone();
         let timed = cuda.options().timing == JobTiming::On;
-        timed.then(|| move || cuda.usage().busy[LaneId::Forward.index()])
+        timed.then_some(move || cuda.usage().busy[LaneId::Forward.index()])
     }
 
     pub(crate) fn cuda(&self) -> &Cuda {

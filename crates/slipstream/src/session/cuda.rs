@@ -9,7 +9,7 @@ use engine::{Pair, PairOptions};
 use std::path::Path;
 
 /// The card that is to be opened.
-fn card(Opening { place, cache, timing }: Opening) -> Result<Card, Failure> {
+fn card((place, cache, timing): Opening) -> Result<Card, Failure> {
     let number = match place {
         Place::Cpu => {
             return Err(Failure::input("--random-weights: needs a GPU: --device cuda"));

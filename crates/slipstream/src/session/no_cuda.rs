@@ -11,8 +11,13 @@ fn without(place: Place) -> Failure {
     Failure::input(format!("--device {place}: this program was built without the feature `cuda`"))
 }
 
-pub(super) fn load(opening: Opening, _: &Cpu, _: &Path, _: Option<&Path>) -> Result<Pair, Failure> {
-    Err(without(opening.place))
+pub(super) fn load(
+    (place, _, _): Opening,
+    _: &Cpu,
+    _: &Path,
+    _: Option<&Path>,
+) -> Result<Pair, Failure> {
+    Err(without(place))
 }
 
 pub(super) fn random(_: Opening, _: &Cpu, _: &Path, _: &Path) -> Result<Pair, Failure> {
