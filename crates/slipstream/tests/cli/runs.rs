@@ -85,6 +85,18 @@ fn comparing_reports_equality_and_the_speed_up() {
 }
 
 #[test]
+fn keys_and_values_in_fewer_bits_leave_drafted_and_plain_equal() {
+    for kv in ["bf16", "int8"] {
+        let arguments = ["chat", CODE, "--compare", "--kv-type", kv, "--max-tokens", "48"];
+        let run = run(&with_pair(&arguments)).ok();
+        assert!(run.err.contains("ids equal · bytes equal"), "{kv}: {}", run.err);
+    }
+    run(&["chat", CODE, "--kv-type", "f16"]).refused(&["--kv-type", "f32, bf16, int8"]);
+    run(&["chat", CODE, "--device", "cuda", "--kv-type", "int8"])
+        .refused(&["--kv-type", "--device cpu"]);
+}
+
+#[test]
 fn drafts_are_coloured_on_request_and_the_text_stays_the_same() {
     let arguments =
         with_pair(&["chat", CODE, "--show-drafts", "--width", "5", "--max-tokens", "32"]);
