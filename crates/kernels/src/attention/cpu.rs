@@ -210,11 +210,14 @@ impl<'a> Tile<'a> {
 
 pub(super) fn attention(cpu: &Cpu, level: Level, launch: &Launch<'_>, q: &[f32], out: &mut [f32]) {
     let enough = if cpu.threads() == 1 { 1 } else { PARTS_PER_THREAD * cpu.threads() };
-    let splits = |tiles: &[Tile<'_>]| tiles.iter().map(|tile| tile.splits().len()).sum::<usize>();
+    // A tile has one at least, so where there are tiles enough nothing need be counted.
+    let few = |tiles: &[Tile<'_>]| {
+        tiles.len() < enough && tiles.iter().map(|tile| tile.splits().len()).sum::<usize>() < enough
+    };
     let mut rows = ROWS;
     let mut tiles = tiles(launch, rows);
     // What a row becomes does not depend on the rows beside it in a tile.
-    while rows > FEW_ROWS && splits(&tiles) < enough {
+    while rows > FEW_ROWS && few(&tiles) {
         rows /= 2;
         tiles = self::tiles(launch, rows);
     }

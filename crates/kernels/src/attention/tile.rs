@@ -231,12 +231,12 @@ impl<E: Element> Split<'_, E> {
         }
         let scale = lanes.splat(self.tile.launch.scale);
         let step = W * LANES;
+        // Past the last key's vector there may be no page: compute that one again.
+        let last = end.saturating_sub(1) / LANES * LANES;
         let mut at = start / step * step;
         while at < end {
             let (mut k, mut next) = ([std::ptr::null(); W], [std::ptr::null(); W]);
             for w in 0..W {
-                // Past the last key's vector there may be no page: compute that one again.
-                let last = (end - 1) / LANES * LANES;
                 k[w] = self.view.keys((at + w * LANES).min(last));
                 next[w] = self.view.keys((at + step + w * LANES).min(last));
             }
@@ -249,7 +249,7 @@ impl<E: Element> Split<'_, E> {
                 for w in 0..W {
                     let mut score = sums[r][w];
                     if E::SCALED {
-                        let at = (at + w * LANES).min((end - 1) / LANES * LANES);
+                        let at = (at + w * LANES).min(last);
                         let scales = self.view.scales(&self.view.pages.k_scales, at);
                         score = lanes.mul(score, lanes.load(scales));
                     }
