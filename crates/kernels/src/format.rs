@@ -9,6 +9,7 @@ pub(crate) mod blocks;
 mod quantize;
 
 pub use quantize::quantize_q8_0;
+pub(crate) use quantize::{byte_scale, nearest_byte};
 
 use blocks::Block;
 
@@ -138,7 +139,7 @@ impl Format {
             }
             Format::BF16 => {
                 for (v, b) in out.iter_mut().zip(src.as_chunks::<2>().0) {
-                    *v = f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16);
+                    *v = bf16_to_f32(u16::from_le_bytes(*b));
                 }
             }
             _ => unreachable!("{} is no plain float", self.name()),
@@ -185,6 +186,22 @@ pub(crate) struct Coding {
     /// Runs of 32 elements that share one pair of half-precision factors: 1 or 8. With 8, each
     /// group has small integer factors besides.
     pub(crate) span: usize,
+}
+
+/// Narrows to a bf16 (bits), to the nearest, ties to even, as cards round; every NaN becomes one.
+#[inline(always)] // so that it is compiled for the instruction set of its caller
+pub fn bf16_from_f32(x: f32) -> u16 {
+    let bits = x.to_bits();
+    if x.is_nan() {
+        return 0x7fff;
+    }
+    ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
+}
+
+/// Widens a bf16 (bits) exactly.
+#[inline(always)] // so that it is compiled for the instruction set of its caller
+pub fn bf16_to_f32(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
 }
 
 /// Widens an IEEE half (bits) exactly.

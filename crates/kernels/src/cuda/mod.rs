@@ -78,20 +78,6 @@ impl Pieces<'_> {
     }
 }
 
-/// A bf16's bits, rounded to nearest, ties to even, as the card rounds.
-pub fn narrow(x: f32) -> u16 {
-    let bits = x.to_bits();
-    if x.is_nan() {
-        return 0x7fff;
-    }
-    ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
-}
-
-/// What a bf16's bits are worth.
-pub fn widen(bits: u16) -> f32 {
-    f32::from_bits(u32::from(bits) << 16)
-}
-
 /// One thread for each of `units` units of work, `threads` to a block.
 pub(crate) fn threads_for(units: usize, threads: u32) -> Grid {
     let blocks = units.div_ceil(threads as usize).max(1);

@@ -25,6 +25,22 @@ pub fn quantize_q8_0(values: &[f32]) -> Vec<u8> {
     out
 }
 
+/// What signed bytes are multiplied by that hold `x`, the largest magnitude as 127. A NaN or infinity in `x`
+/// makes it NaN or infinite, and so every product with it.
+#[inline(always)] // so that it is compiled for the instruction set of its caller
+pub(crate) fn byte_scale(x: &[f32]) -> f32 {
+    // Magnitudes order like their bits, and NaN comes last.
+    let largest = x.iter().fold(0, |m: i32, v| m.max(v.abs().to_bits() as i32));
+    f32::from_bits(largest as u32) / 127.0
+}
+
+/// The nearest signed byte, ties to even, of what lies within the range of one.
+#[inline(always)] // so that it is compiled for the instruction set of its caller
+pub(crate) fn nearest_byte(x: f32) -> i8 {
+    // Adding 1.5 · 2²³ leaves the nearest integer in the low bits.
+    (x + 12_582_912.0).to_bits() as i8
+}
+
 /// Narrows to an IEEE half (bits), to the nearest, ties to even.
 fn half_from_f32(value: f32) -> u16 {
     let sign = if value.is_sign_negative() { 0x8000 } else { 0 };

@@ -6,6 +6,7 @@
 //! `j · width + r`.
 
 use super::panel::RUN;
+use crate::format::{byte_scale, nearest_byte};
 use crate::spread::spread;
 use device::{Cpu, Disjoint};
 use std::ops::Range;
@@ -34,17 +35,12 @@ impl Quantized {
     /// so every product with them.
     #[inline(always)] // so that it is compiled for the instruction set of its caller
     fn new(x: &[f32; RUN]) -> Quantized {
-        // Magnitudes order like their bits, and NaN comes last.
-        let largest = x.iter().fold(0, |m: i32, v| m.max(v.abs().to_bits() as i32));
-        let scale = f32::from_bits(largest as u32) / 127.0;
+        let scale = byte_scale(x);
         if scale < f32::MIN_POSITIVE {
             return Quantized::ZERO;
         }
         let inverse = 1.0 / scale;
-        let q: [i8; RUN] = std::array::from_fn(|i| {
-            // Adding 1.5 · 2^23 leaves the nearest integer (ties to even) in the low bits.
-            (x[i] * inverse + 12_582_912.0).to_bits() as i8
-        });
+        let q: [i8; RUN] = std::array::from_fn(|i| nearest_byte(x[i] * inverse));
         let sum = |half: usize| -> i32 { q[half..half + 16].iter().map(|&q| i32::from(q)).sum() };
         let (first, last) = (sum(0), sum(16));
         let sums = [first + last, first, last];

@@ -5,7 +5,7 @@
 use super::cpu::{SUMS, Stored};
 use super::input::Quantized;
 use super::panel::{LANES, LINE, RUN, group_factors, unpack_codes};
-use crate::format::{Format, Min, half_to_f32};
+use crate::format::{Format, Min, bf16_to_f32, half_to_f32};
 
 /// See [`Isa::products`](super::cpu::Isa::products).
 pub(super) fn products(rounds: usize) -> i32 {
@@ -91,7 +91,7 @@ fn pair<T: Stored>(unit: &[u8]) -> [[f32; LANES]; 2] {
                 f32::from_le_bytes(unit[at..at + 4].try_into().expect("4 bytes"))
             }
             Format::F16 => half_to_f32(half(j * LANES + lane)),
-            _ => f32::from_bits(u32::from(half(2 * lane + j)) << 16),
+            _ => bf16_to_f32(half(2 * lane + j)),
         })
     })
 }

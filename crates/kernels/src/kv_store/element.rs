@@ -1,5 +1,6 @@
 //! What a stored key or value is made of, and how it is read back into lanes.
 
+use crate::format::{bf16_from_f32, bf16_to_f32, byte_scale, nearest_byte};
 use crate::lanes::{LANES, Lanes};
 use std::str::FromStr;
 
@@ -102,11 +103,7 @@ impl Element for Bf16 {
 
     #[inline(always)]
     fn encode(x: f32, _: f32) -> Bf16 {
-        let bits = x.to_bits();
-        // Half a unit in the last place that stays, less the tie's where that place is even. Of a NaN
-        // one bit is set that the upper half keeps, so that it stays one.
-        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
-        Bf16((if x.is_nan() { bits | 0x0040_0000 } else { rounded } >> 16) as u16)
+        Bf16(bf16_from_f32(x))
     }
 
     #[inline(always)]
@@ -121,22 +118,19 @@ impl Element for Bf16 {
 
 #[inline(always)]
 pub(super) fn widen(element: Bf16) -> f32 {
-    f32::from_bits(u32::from(element.0) << 16)
+    bf16_to_f32(element.0)
 }
 
 impl Element for i8 {
     const SCALED: bool = true;
 
-    /// NaN or infinity in `x` makes the scale NaN or infinite, and so every product with it.
     fn scale(x: &[f32]) -> f32 {
-        // Magnitudes order like their bits, and NaN comes last.
-        f32::from_bits(x.iter().fold(0, |m, v| m.max(v.abs().to_bits()))) / 127.0
+        byte_scale(x)
     }
 
     #[inline(always)]
     fn encode(x: f32, inverse: f32) -> i8 {
-        // Adding 1.5 · 2²³ leaves the nearest integer (ties to even) in the low bits.
-        (x * inverse + 12_582_912.0).to_bits() as i8
+        nearest_byte(x * inverse)
     }
 
     #[inline(always)]

@@ -2,7 +2,7 @@
 
 use device::cuda::{Cuda, CudaOptions};
 use device::{Element, Forward, Lanes, Readback, Shared, Staging};
-use kernels::cuda::{narrow, widen};
+use kernels::format::{bf16_from_f32, bf16_to_f32};
 
 /// Memory of the card, written by the forward lane.
 pub(crate) type Buffer<T> = Shared<T, Forward, Cuda>;
@@ -52,12 +52,12 @@ impl Card {
 
 /// Rounded to bf16.
 pub(crate) fn narrowed(floats: &[f32]) -> Vec<u16> {
-    floats.iter().map(|&x| narrow(x)).collect()
+    floats.iter().map(|&x| bf16_from_f32(x)).collect()
 }
 
 /// The values of bf16 bits.
 pub(crate) fn widened(bits: &[u16]) -> Vec<f32> {
-    bits.iter().map(|&x| widen(x)).collect()
+    bits.iter().map(|&x| bf16_to_f32(x)).collect()
 }
 
 /// Holds `got` to `want` within `bound(i)`; NaN is never within.

@@ -5,7 +5,7 @@ use crate::checkpoint::{Checkpoint, Tensor};
 use crate::error::LoadError;
 use crate::load::in_order;
 use device::Cpu;
-use kernels::cuda::narrow;
+use kernels::format::bf16_from_f32;
 use kernels::gemm::cuda::{BLOCK, Shape};
 
 /// Where weights come from.
@@ -140,7 +140,7 @@ impl Tensors<'_> {
                 fill(&matrices, i, &mut row);
                 let at = shape.place(i, 0) - start;
                 for (&x, &column) in row.iter().zip(&columns) {
-                    to[at + column] = narrow(x);
+                    to[at + column] = bf16_from_f32(x);
                 }
             }
         });
@@ -159,7 +159,7 @@ impl Tensors<'_> {
         cpu.chunks(&mut table, columns, &|index, to| {
             let mut row = vec![0.0; columns];
             fill(&matrices, index, &mut row);
-            to.iter_mut().zip(&row).for_each(|(to, &x)| *to = narrow(x));
+            to.iter_mut().zip(&row).for_each(|(to, &x)| *to = bf16_from_f32(x));
         });
         Ok(table)
     }
@@ -286,7 +286,7 @@ mod tests {
         let tensor = plain.tensor(&part.name, &[64, 64]).expect("the tensor is there");
         let mut floats = vec![0.0; 64 * 64];
         tensor.format.dequantize(tensor.data, &mut floats);
-        let narrowed: Vec<u16> = floats.iter().map(|&x| narrow(x)).collect();
+        let narrowed: Vec<u16> = floats.iter().map(|&x| bf16_from_f32(x)).collect();
         assert_eq!(of(&plain), shape.pack(&narrowed));
     }
 
@@ -295,7 +295,7 @@ mod tests {
         let part = Part::plain("w", [64, 4096]);
         let weights = Tensors::Random(1).plain(&Cpu::new(2), &part).expect("nothing is missing");
         let squares: f64 =
-            weights.iter().map(|&bits| f64::from(kernels::cuda::widen(bits)).powi(2)).sum();
+            weights.iter().map(|&bits| f64::from(kernels::format::bf16_to_f32(bits)).powi(2)).sum();
         // 2¹⁸ uniform squares of a mean of 1 / 4096 stray from it by 2⁻⁹ of it; ten times that never.
         let mean = squares / weights.len() as f64 * 4096.0;
         assert!((mean - 1.0).abs() < 0.02, "{mean}");
