@@ -8,7 +8,9 @@
 //!
 //! Each thread owns an equal run of consecutive parts and takes those first, then what is left of
 //! the others'. So, when no thread is late, the same thread does the same neighbouring parts time
-//! after time, and few cache lines travel between cores.
+//! after time, and few cache lines travel between cores. That is what a region costs, up to a
+//! microsecond each where the cores share no cache: so the region lies in the gate's own line, and what a
+//! thread claims is counted from one region to the next without anybody setting it back.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -32,8 +34,13 @@ const CALLER_SPINS: u32 = 1_000;
 const INSIDE: u64 = 0xffff;
 /// Gate: the region may be entered.
 const OPEN: u64 = 1 << 16;
+/// Gate: the caller sleeps until the last worker has left.
+const ASLEEP: u64 = 1 << 17;
 /// Gate: one epoch.
-const EPOCH: u64 = 1 << 17;
+const EPOCH: u64 = 1 << 18;
+
+/// Bits of a count of claimed parts that hold the part; the others hold the epoch it belongs to.
+const PART_BITS: u32 = 24;
 
 /// A CPU device: its thread pool. Cloning shares the pool.
 #[derive(Clone)]
@@ -59,13 +66,19 @@ struct Region {
 #[repr(align(128))]
 struct Apart<T>(T);
 
-struct Shared {
-    gate: Apart<AtomicU64>,
-    /// For each thread, the next part to claim of those it owns.
-    next: Box<[Apart<AtomicUsize>]>,
+/// The gate, and on the same line what is behind it.
+struct Gate {
+    word: AtomicU64,
     /// Written by the holder of `submit` while the gate is closed and nobody is inside; read by
     /// whoever is inside.
     region: UnsafeCell<Option<Region>>,
+}
+
+struct Shared {
+    gate: Apart<Gate>,
+    /// For each thread, the next part to claim of those it owns, see [`claimed`]. What belongs to
+    /// an earlier epoch says that none was claimed yet.
+    next: Box<[Apart<AtomicU64>]>,
     /// Held by the caller whose region runs.
     submit: Mutex<()>,
     /// The first panic of the region.
@@ -75,6 +88,11 @@ struct Shared {
     sleep: Mutex<()>,
     wake: Condvar,
     stop: AtomicBool,
+}
+
+/// That in this epoch the parts before `part` are claimed.
+fn claimed(epoch: u64, part: usize) -> u64 {
+    epoch << PART_BITS | part as u64
 }
 
 // SAFETY: `region` is the only field that is not Sync by itself. The gate orders its accesses:
@@ -89,9 +107,8 @@ impl Cpu {
     pub fn new(threads: usize) -> Cpu {
         let threads = threads.clamp(1, INSIDE as usize);
         let shared = Arc::new(Shared {
-            gate: Apart(AtomicU64::new(0)),
-            next: (0..threads).map(|_| Apart(AtomicUsize::new(0))).collect(),
-            region: UnsafeCell::new(None),
+            gate: Apart(Gate { word: AtomicU64::new(0), region: UnsafeCell::new(None) }),
+            next: (0..threads).map(|_| Apart(AtomicU64::new(0))).collect(),
             submit: Mutex::new(()),
             panic: Mutex::new(None),
             sleeping: AtomicUsize::new(0),
@@ -152,8 +169,8 @@ impl Cpu {
                 body,
             )
         };
-        shared.open(Region { body: erased, parts, caller: std::thread::current() });
-        shared.claim_parts(0, body, parts);
+        let epoch = shared.open(Region { body: erased, parts, caller: std::thread::current() });
+        shared.claim_parts(0, epoch, body, parts);
         shared.close();
         let panic = lock(&shared.panic).take();
         drop(turn);
@@ -186,7 +203,7 @@ impl Cpu {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        self.shared.gate.0.fetch_add(EPOCH, Ordering::SeqCst);
+        self.shared.gate.0.word.fetch_add(EPOCH, Ordering::SeqCst);
         self.shared.wake_sleepers();
         for worker in self.workers.drain(..) {
             // Bodies' panics are caught and handed to their callers, so there is none to report.
@@ -205,38 +222,40 @@ impl Shared {
         }
     }
 
-    /// Publishes `region`. The caller holds `submit`.
-    fn open(&self, region: Region) {
-        let parts = region.parts;
+    /// Publishes `region`; its epoch. The caller holds `submit`.
+    fn open(&self, region: Region) -> u64 {
+        assert!(region.parts < 1 << PART_BITS, "{} parts of a region", region.parts);
+        let Gate { word, region: cell } = &self.gate.0;
         // SAFETY: the gate is closed and nobody is inside (the previous `close` waited for that,
         // and `submit` keeps other callers out), so nobody else reads or writes the cell.
-        unsafe { *self.region.get() = Some(region) };
-        for (thread, next) in self.next.iter().enumerate() {
-            next.0.store(self.owned(thread, parts).start, Ordering::Relaxed);
-        }
-        let closed = self.gate.0.load(Ordering::Relaxed);
+        unsafe { *cell.get() = Some(region) };
+        let opened = word.load(Ordering::Relaxed) + EPOCH + OPEN;
         // SeqCst, as in `sleep_until_change`: either the worker about to sleep sees the new
         // epoch, or this thread sees the worker in `sleeping`.
-        self.gate.0.store(closed + EPOCH + OPEN, Ordering::SeqCst);
+        word.store(opened, Ordering::SeqCst);
         if self.sleeping.load(Ordering::SeqCst) > 0 {
             self.wake_sleepers();
         }
+        opened / EPOCH
     }
 
     /// Ends the region: lets nobody in and waits until nobody is inside.
     fn close(&self) {
-        let mut gate = self.gate.0.fetch_and(!OPEN, Ordering::AcqRel);
-        let mut spins = 0;
-        while gate & INSIDE != 0 {
-            if spins < CALLER_SPINS {
-                spins += 1;
-                std::hint::spin_loop();
-            } else {
-                // The last worker to leave a closed region unparks this thread.
-                std::thread::park();
+        let word = &self.gate.0.word;
+        let mut gate = word.fetch_and(!OPEN, Ordering::AcqRel);
+        for _ in 0..CALLER_SPINS {
+            if gate & INSIDE == 0 {
+                return;
             }
-            gate = self.gate.0.load(Ordering::Acquire);
+            std::hint::spin_loop();
+            gate = word.load(Ordering::Acquire);
         }
+        gate = word.fetch_or(ASLEEP, Ordering::AcqRel);
+        while gate & INSIDE != 0 {
+            std::thread::park();
+            gate = word.load(Ordering::Acquire);
+        }
+        word.fetch_and(!ASLEEP, Ordering::Relaxed);
     }
 
     /// The parts that `thread` takes first.
@@ -245,23 +264,37 @@ impl Shared {
         parts * thread / threads..parts * (thread + 1) / threads
     }
 
+    /// Claims the next part of those that `owner` takes first.
+    fn claim(&self, owner: usize, epoch: u64, parts: usize) -> Option<usize> {
+        let (next, own) = (&self.next[owner].0, self.owned(owner, parts));
+        let mut seen = next.load(Ordering::Relaxed);
+        loop {
+            let fresh = claimed(epoch, own.start);
+            let part = (seen.max(fresh) - claimed(epoch, 0)) as usize;
+            if part >= own.end {
+                return None;
+            }
+            let after = claimed(epoch, part + 1);
+            match next.compare_exchange_weak(seen, after, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some(part),
+                Err(now) => seen = now,
+            }
+        }
+    }
+
     /// Runs parts until none is left. A panic ends the region early and is kept for the caller.
-    fn claim_parts(&self, thread: usize, body: &(dyn Fn(usize) + Sync), parts: usize) {
+    fn claim_parts(&self, thread: usize, epoch: u64, body: &(dyn Fn(usize) + Sync), parts: usize) {
         let threads = self.next.len();
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             for owner in (thread..threads).chain(0..thread) {
-                let (next, end) = (&self.next[owner].0, self.owned(owner, parts).end);
-                loop {
-                    let part = next.fetch_add(1, Ordering::Relaxed);
-                    if part >= end {
-                        break;
-                    }
+                while let Some(part) = self.claim(owner, epoch, parts) {
                     body(part);
                 }
             }
         }));
         if let Err(payload) = outcome {
-            self.next.iter().for_each(|next| next.0.store(parts, Ordering::Relaxed));
+            let all = claimed(epoch, parts);
+            self.next.iter().for_each(|next| next.0.store(all, Ordering::Relaxed));
             lock(&self.panic).get_or_insert(payload);
         }
     }
@@ -276,7 +309,7 @@ impl Shared {
                 return;
             }
             if self.enter(gate) {
-                self.work(thread);
+                self.work(thread, seen);
             }
         }
     }
@@ -285,7 +318,7 @@ impl Shared {
     fn wait_for_change(&self, seen: u64) -> u64 {
         for _ in 0..WORKER_SPINS {
             // Acquire: whoever sees the last epoch must see `stop`, too, or it sleeps for ever.
-            let gate = self.gate.0.load(Ordering::Acquire);
+            let gate = self.gate.0.word.load(Ordering::Acquire);
             if gate / EPOCH != seen {
                 return gate;
             }
@@ -294,7 +327,7 @@ impl Shared {
         let mut sleep = lock(&self.sleep);
         self.sleeping.fetch_add(1, Ordering::SeqCst);
         let gate = loop {
-            let gate = self.gate.0.load(Ordering::SeqCst);
+            let gate = self.gate.0.word.load(Ordering::SeqCst);
             if gate / EPOCH != seen {
                 break gate;
             }
@@ -315,12 +348,8 @@ impl Shared {
     fn enter(&self, mut gate: u64) -> bool {
         let epoch = gate / EPOCH;
         while gate & OPEN != 0 && gate / EPOCH == epoch {
-            match self.gate.0.compare_exchange_weak(
-                gate,
-                gate + 1,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            ) {
+            let word = &self.gate.0.word;
+            match word.compare_exchange_weak(gate, gate + 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => gate = now,
             }
@@ -329,17 +358,23 @@ impl Shared {
     }
 
     /// Takes part in the region just entered, then leaves it.
-    fn work(&self, thread: usize) {
+    fn work(&self, thread: usize, epoch: u64) {
+        let Gate { word, region } = &self.gate.0;
         // SAFETY: this thread is inside, so the region was published before and is not replaced
         // before this thread has left.
-        let region = unsafe { (*self.region.get()).as_ref() }.expect("an open region");
+        let region = unsafe { (*region.get()).as_ref() }.expect("an open region");
         // SAFETY: the caller keeps the body alive until everybody inside has left.
-        self.claim_parts(thread, unsafe { &*region.body }, region.parts);
-        // The region may be gone as soon as this thread has left it.
-        let caller = region.caller.clone();
-        let before = self.gate.0.fetch_sub(1, Ordering::Release);
-        if before & (OPEN | INSIDE) == 1 {
-            caller.unpark();
+        self.claim_parts(thread, epoch, unsafe { &*region.body }, region.parts);
+        let mut gate = word.load(Ordering::Relaxed);
+        loop {
+            // The region may be gone as soon as this thread has left it. A caller that falls asleep
+            // meanwhile changes the gate, so that this is looked at again.
+            let last = gate & (INSIDE | ASLEEP) == ASLEEP + 1;
+            let caller = last.then(|| region.caller.clone());
+            match word.compare_exchange_weak(gate, gate - 1, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return caller.iter().for_each(Thread::unpark),
+                Err(now) => gate = now,
+            }
         }
     }
 }
