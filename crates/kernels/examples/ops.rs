@@ -2,12 +2,13 @@
 //! (SmolLM2-135M): `cargo run --release -p slipstream-kernels --example ops [threads]`.
 
 use device::Cpu;
-use kernels::activation::swiglu;
 use kernels::attention::{Launch, Sight, Span, Tail, attention};
 use kernels::choose::{Draw, choose, log_probs};
+use kernels::heads::{Finish, Projected};
 use kernels::kv_store::{KvFormat, KvPool};
-use kernels::norm::{add_rms_norm, rms_norm_in_place};
-use kernels::rope::{Angles, rope};
+use kernels::norm::Normed;
+use kernels::rope::Angles;
+use kernels::rows::compute;
 use std::time::Instant;
 
 const HEADS: usize = 9;
@@ -136,18 +137,19 @@ fn time_small(cpu: &Cpu) {
         let (mut x, delta) = (floats(rows * HIDDEN), floats(rows * HIDDEN));
         let mut out = vec![0.0; x.len()];
         time(&format!("add + norm, {rows} rows"), |_| {
-            add_rms_norm(cpu, &mut x, &delta, &weight, 1e-5, &mut out);
-        });
-        time(&format!("head norm, {rows} rows"), |_| {
-            rms_norm_in_place(cpu, &mut out, &weight[..DIM], 1e-5);
+            compute(cpu, &Normed::of_sum(&mut x, &delta, &weight, 1e-5, &mut out));
         });
         let mut angles = Angles::default();
         let positions: Vec<u32> = (0..rows as u32).collect();
         time(&format!("angles, {rows} rows"), |_| angles.fill(&positions, &frequencies, 1.0));
-        time(&format!("rope, {rows} rows"), |_| rope(cpu, &mut out, HEADS, DIM, &angles));
-        let (gate, up) = (floats(rows * 1536), floats(rows * 1536));
-        let mut out = vec![0.0; gate.len()];
-        time(&format!("swiglu, {rows} rows"), |_| swiglu(cpu, &gate, &up, &mut out));
+        let (mut k, mut v) = (floats(rows * KV_HEADS * DIM), floats(rows * KV_HEADS * DIM));
+        for (name, norm) in [("rope", None), ("head norms and rope", Some(&weight[..DIM]))] {
+            time(&format!("{name}, {rows} rows"), |_| {
+                let of = |x| Projected { x, bias: None, norm };
+                let finish = Finish { rows, head_dim: DIM, eps: 1e-5, angles: &angles };
+                finish.run(cpu, of(&mut out), of(&mut k), of(&mut v), None);
+            });
+        }
     }
 }
 

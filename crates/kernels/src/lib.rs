@@ -19,10 +19,12 @@ pub mod cuda;
 pub mod embed;
 pub mod format;
 pub mod gemm;
+pub mod heads;
 pub mod kv_store;
 mod lanes;
 pub mod norm;
 #[cfg(test)]
 mod random;
 pub mod rope;
+pub mod rows;
 mod spread;

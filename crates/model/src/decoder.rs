@@ -110,12 +110,12 @@ impl Decoder {
         self.embed(cpu, &pass.tokens, &mut b.x);
         let mut keys = Keys::Store(kv);
         for (i, layer) in self.layers.iter().enumerate() {
-            enter(cpu, b, i, &layer.attention_norm, self.shape.eps);
+            enter(cpu, b, i, (&layer.attention_norm, self.shape.eps), layer.entrance());
             // `enter` has just completed the residual stream of the layer before.
             self.tap(pass, &b.x, &mut w.features, taps, i.wrapping_sub(1));
             layer.forward(cpu, &self.shape, b, pass, i, &mut keys);
         }
-        enter(cpu, b, self.layers.len(), &self.norm, self.shape.eps);
+        enter(cpu, b, self.layers.len(), (&self.norm, self.shape.eps), []);
         self.tap(pass, &b.x, &mut w.features, taps, self.layers.len() - 1);
     }
 

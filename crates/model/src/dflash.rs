@@ -16,8 +16,9 @@ use crate::load::{Loader, Precision};
 use crate::pass::{Pass, Work};
 use device::Cpu;
 use kernels::gemm::{Product, Weight, gemm};
+use kernels::heads::{Projected, Store};
 use kernels::kv_store::{KvFormat, KvPool};
-use kernels::norm::rms_norm;
+use kernels::norm::Normed;
 use std::path::Path;
 
 /// A loaded drafter.
@@ -121,7 +122,9 @@ impl Dflash {
         let scratch = &mut w.buffers.scratch;
         let fc = Product::new(&self.fc, &mut w.projected);
         gemm(cpu, scratch, features, rows, &mut [fc]);
-        rms_norm(cpu, &w.projected, &self.hidden_norm, self.shape.eps, &mut w.context);
+        let normed = Normed::of(&w.projected, &self.hidden_norm, self.shape.eps, &mut w.context);
+        let weights = self.layers.iter().flat_map(|layer| [&layer.k.weight, &layer.v.weight]);
+        scratch.fill(cpu, &normed, weights);
         for buffers in [&mut w.keys, &mut w.values] {
             buffers.resize_with(self.layers.len(), Vec::new);
             buffers.iter_mut().for_each(|b| b.resize(rows * width, 0.0));
@@ -131,12 +134,13 @@ impl Dflash {
             products.push(Product::new(&layer.k.weight, k));
             products.push(Product::new(&layer.v.weight, v));
         }
-        gemm(cpu, scratch, &w.context, rows, &mut products);
+        scratch.multiply(cpu, &mut products);
         w.buffers.angles.fill(positions, &self.frequencies, 1.0);
         for (i, layer) in self.layers.iter().enumerate() {
-            layer.finish_keys(cpu, &self.shape, &mut w.keys[i], &w.buffers.angles);
-            layer.v.bias(cpu, &mut w.values[i]);
-            kv.store(cpu, i, slots, &w.keys[i], &w.values[i]);
+            let heads = [&mut w.keys[i], &mut w.values[i]].map(Vec::as_mut_slice);
+            let of_rows = (rows, &w.buffers.angles);
+            let store = Some(Store { pool: &mut *kv, layer: i, slots });
+            layer.finish(cpu, &self.shape, of_rows, Projected::none(), heads, store);
         }
     }
 
@@ -156,10 +160,10 @@ impl Dflash {
         target.embed(cpu, &pass.tokens, &mut b.x);
         let mut keys = Keys::Block { pool: kv, sight: &self.config.sight };
         for (i, layer) in self.layers.iter().enumerate() {
-            enter(cpu, b, i, &layer.attention_norm, self.shape.eps);
+            enter(cpu, b, i, (&layer.attention_norm, self.shape.eps), layer.entrance());
             layer.forward(cpu, &self.shape, b, pass, i, &mut keys);
         }
-        enter(cpu, b, self.layers.len(), &self.norm, self.shape.eps);
+        enter(cpu, b, self.layers.len(), (&self.norm, self.shape.eps), []);
     }
 
     /// `out` becomes the logits of `rows` of the last draft pass for the ids below `ids`

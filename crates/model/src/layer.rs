@@ -6,12 +6,12 @@ use crate::error::LoadError;
 use crate::load::Loader;
 use crate::pass::Pass;
 use device::Cpu;
-use kernels::activation::swiglu;
 use kernels::attention::{Launch, Sight, Tail, attention};
-use kernels::gemm::{Product, Scratch, Weight, add_bias, gemm};
+use kernels::gemm::{Gated, Product, Scratch, Weight, add_bias, gemm};
+use kernels::heads::{Finish, Projected, Store};
 use kernels::kv_store::KvPool;
-use kernels::norm::{add_rms_norm, rms_norm, rms_norm_in_place};
-use kernels::rope::{Angles, rope};
+use kernels::norm::Normed;
+use kernels::rope::Angles;
 
 /// A weight matrix and its bias.
 pub(crate) struct Linear {
@@ -82,8 +82,10 @@ pub(crate) struct Buffers {
     up: Vec<f32>,
     /// `silu(gate) · up`, `intermediate`.
     activated: Vec<f32>,
-    /// The quantized input of products.
+    /// The input of products, in the forms that they take.
     pub(crate) scratch: Scratch,
+    /// The same of the last product.
+    gated: Scratch,
     /// RoPE angles of the pass's rows.
     pub(crate) angles: Angles,
 }
@@ -176,8 +178,13 @@ impl Layer {
         all.into_iter().map(|linear| &linear.weight)
     }
 
-    /// Runs the layer over the rows of `pass`. On entry `b.h` is the normed input; on return
-    /// `b.delta` is what the layer's MLP adds to `b.x`, not yet added.
+    /// What the products of its normed input multiply with.
+    pub(crate) fn entrance(&self) -> [&Weight; 3] {
+        [&self.q.weight, &self.k.weight, &self.v.weight]
+    }
+
+    /// Runs the layer over the rows of `pass`. On entry `b.scratch` has the normed input, see [`enter`];
+    /// on return `b.delta` is what the layer's MLP adds to `b.x`, not yet added.
     pub(crate) fn forward(
         &self,
         cpu: &Cpu,
@@ -188,50 +195,55 @@ impl Layer {
         keys: &mut Keys<'_>,
     ) {
         let rows = pass.rows();
-        gemm(
+        b.scratch.multiply(
             cpu,
-            &mut b.scratch,
-            &b.h,
-            rows,
             &mut [
                 Product::new(&self.q.weight, &mut b.q),
                 Product::new(&self.k.weight, &mut b.k),
                 Product::new(&self.v.weight, &mut b.v),
             ],
         );
-        self.q.bias(cpu, &mut b.q);
-        self.v.bias(cpu, &mut b.v);
-        if let Some(norm) = &self.q_norm {
-            rms_norm_in_place(cpu, &mut b.q, norm, shape.eps);
-        }
-        rope(cpu, &mut b.q, shape.heads, shape.head_dim, &b.angles);
-        self.finish_keys(cpu, shape, &mut b.k, &b.angles);
+        let store = match keys {
+            Keys::Store(pool) => Some(Store { pool, layer: index, slots: &pass.slots }),
+            Keys::Block { .. } => None,
+        };
+        let q = self.q.heads(&mut b.q, &self.q_norm);
+        self.finish(cpu, shape, (rows, &b.angles), q, [&mut b.k, &mut b.v], store);
         self.attend(cpu, shape, b, pass, index, keys);
-        self.o.apply(cpu, &mut b.scratch, &b.attended, rows, &mut b.delta);
-        add_rms_norm(cpu, &mut b.x, &b.delta, &self.mlp_norm, shape.eps, &mut b.h);
         gemm(
             cpu,
             &mut b.scratch,
-            &b.h,
+            &b.attended,
             rows,
-            &mut [
-                Product::new(&self.gate.weight, &mut b.gate),
-                Product::new(&self.up.weight, &mut b.up),
-            ],
+            &mut [Product::new(&self.o.weight, &mut b.delta)],
         );
-        self.gate.bias(cpu, &mut b.gate);
-        self.up.bias(cpu, &mut b.up);
-        swiglu(cpu, &b.gate, &b.up, &mut b.activated);
-        self.down.apply(cpu, &mut b.scratch, &b.activated, rows, &mut b.delta);
+        self.o.bias(cpu, &mut b.delta);
+        let normed = Normed::of_sum(&mut b.x, &b.delta, &self.mlp_norm, shape.eps, &mut b.h);
+        b.scratch.fill(cpu, &normed, [&self.gate.weight, &self.up.weight]);
+        let gated = Gated {
+            weights: [&self.gate.weight, &self.up.weight],
+            biases: [self.gate.bias.as_deref(), self.up.bias.as_deref()],
+            products: [&mut b.gate, &mut b.up],
+            activated: &mut b.activated,
+        };
+        b.scratch.gate(cpu, gated, &mut b.gated, &self.down.weight);
+        b.gated.multiply(cpu, &mut [Product::new(&self.down.weight, &mut b.delta)]);
+        self.down.bias(cpu, &mut b.delta);
     }
 
-    /// Bias, head norm and RoPE of freshly projected keys.
-    pub(crate) fn finish_keys(&self, cpu: &Cpu, shape: &Shape, k: &mut [f32], angles: &Angles) {
-        self.k.bias(cpu, k);
-        if let Some(norm) = &self.k_norm {
-            rms_norm_in_place(cpu, k, norm, shape.eps);
-        }
-        rope(cpu, k, shape.kv_heads, shape.head_dim, angles);
+    /// What becomes of freshly projected heads of `rows` rows with these angles: bias, head norm and
+    /// RoPE, and the store of keys and values.
+    pub(crate) fn finish(
+        &self,
+        cpu: &Cpu,
+        shape: &Shape,
+        (rows, angles): (usize, &Angles),
+        q: Projected<'_>,
+        [k, v]: [&mut [f32]; 2],
+        store: Option<Store<'_>>,
+    ) {
+        let finish = Finish { rows, head_dim: shape.head_dim, eps: shape.eps, angles };
+        finish.run(cpu, q, self.k.heads(k, &self.k_norm), self.v.heads(v, &None), store);
     }
 
     fn attend(
@@ -244,10 +256,7 @@ impl Layer {
         keys: &mut Keys<'_>,
     ) {
         let (pool, tail) = match keys {
-            Keys::Store(pool) => {
-                pool.store(cpu, index, &pass.slots, &b.k, &b.v);
-                (&**pool, Tail::Causal)
-            }
+            Keys::Store(pool) => (&**pool, Tail::Causal),
             Keys::Block { pool, sight } => {
                 (*pool, Tail::Block { k: &b.k, v: &b.v, sight: sight[index] })
             }
@@ -276,24 +285,30 @@ impl Linear {
         Ok(Linear { bias: Some(bias), ..self })
     }
 
-    /// `y = x · weightᵀ + bias`.
-    fn apply(&self, cpu: &Cpu, scratch: &mut Scratch, x: &[f32], rows: usize, y: &mut [f32]) {
-        gemm(cpu, scratch, x, rows, &mut [Product::new(&self.weight, y)]);
-        self.bias(cpu, y);
+    /// Freshly projected heads, which it makes.
+    fn heads<'a>(&'a self, x: &'a mut [f32], norm: &'a Option<Vec<f32>>) -> Projected<'a> {
+        Projected { x, bias: self.bias.as_deref(), norm: norm.as_deref() }
     }
 
-    pub(crate) fn bias(&self, cpu: &Cpu, y: &mut [f32]) {
+    /// `y += bias`.
+    fn bias(&self, cpu: &Cpu, y: &mut [f32]) {
         if let Some(bias) = &self.bias {
             add_bias(cpu, y, bias);
         }
     }
 }
 
-/// The norm before layer `index`, after adding what the layer before it left in `delta`.
-pub(crate) fn enter(cpu: &Cpu, b: &mut Buffers, index: usize, weight: &[f32], eps: f32) {
-    if index == 0 {
-        rms_norm(cpu, &b.x, weight, eps, &mut b.h);
-    } else {
-        add_rms_norm(cpu, &mut b.x, &b.delta, weight, eps, &mut b.h);
-    }
+/// The norm before layer `index`, after adding what the layer before it left in `delta`, for `next`.
+pub(crate) fn enter<'w>(
+    cpu: &Cpu,
+    b: &mut Buffers,
+    index: usize,
+    (weight, eps): (&[f32], f32),
+    next: impl IntoIterator<Item = &'w Weight>,
+) {
+    let normed = match index {
+        0 => Normed::of(&b.x, weight, eps, &mut b.h),
+        _ => Normed::of_sum(&mut b.x, &b.delta, weight, eps, &mut b.h),
+    };
+    b.scratch.fill(cpu, &normed, next);
 }

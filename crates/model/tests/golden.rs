@@ -157,9 +157,10 @@ fn llama3_with_scaled_rope() {
     check("llama3", "llama3/golden.json", Precision::AsStored);
 }
 
+/// Expanded to floats, since CPUs with products of `bf16` round their inputs to it too.
 #[test]
 fn llama3_in_bf16_shards() {
-    check("llama3-bf16", "llama3-bf16/golden.json", Precision::AsStored);
+    check("llama3-bf16", "llama3-bf16/golden.json", Precision::Float);
 }
 
 #[test]

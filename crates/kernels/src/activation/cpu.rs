@@ -1,21 +1,10 @@
-//! SwiGLU on the CPU: a part is a run of elements.
+//! SwiGLU on the CPU.
 
 use crate::lanes::{Kernel, LANES, Lanes, Level};
-use crate::spread::spread;
-use device::{Cpu, Disjoint};
 
-/// Elements of a part.
-const PART: usize = 1024;
-
-pub(super) fn swiglu(cpu: &Cpu, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    let len = out.len();
-    let shared = Disjoint::new(out);
-    spread(cpu, len.div_ceil(PART), len, &|part| {
-        let range = part * PART..((part + 1) * PART).min(len);
-        // SAFETY: the parts' ranges do not overlap.
-        let out = unsafe { shared.slice(range.clone()) };
-        Level::best().dispatch(SwiGlu { gate: &gate[range.clone()], up: &up[range], out });
-    });
+/// `out = silu(gate) · up`. All slices have one length.
+pub(crate) fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    Level::best().dispatch(SwiGlu { gate, up, out });
 }
 
 struct SwiGlu<'a> {

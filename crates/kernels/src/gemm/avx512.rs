@@ -209,6 +209,31 @@ pub(super) fn floats<T: Stored, const ROWS: usize>(
     store(&sums, out);
 }
 
+/// `bf16` weights. `x` is a tile of pairs.
+///
+/// # Safety
+/// The CPU has AVX-512 F, BW, VL, VNNI and BF16.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx512bf16")]
+pub(super) fn pairs<const ROWS: usize>(panel: &[u8], x: &[u32], out: &mut [[f32; LANES]]) {
+    let units = x.len() / ROWS;
+    assert_eq!(x.len(), units * ROWS, "whole pairs of a tile");
+    assert!(panel.len() >= units * LINE, "a panel as long as the input");
+    let mut sums = [_mm512_setzero_ps(); ROWS];
+    for (line, x) in panel.chunks_exact(LINE).zip(x.chunks_exact(ROWS)) {
+        prefetch(line.as_ptr(), LINE, ROWS * PAIR_CYCLES / 2);
+        // SAFETY: a line is 64 bytes, and a vector of words one of pairs.
+        unsafe {
+            let weights = _mm512_loadu_si512(line.as_ptr().cast());
+            let weights = std::mem::transmute::<__m512i, __m512bh>(weights);
+            for (sum, &x) in sums.iter_mut().zip(x) {
+                let x = std::mem::transmute::<__m512i, __m512bh>(_mm512_set1_epi32(x as i32));
+                *sum = _mm512_dpbf16_ps(*sum, weights, x);
+            }
+        }
+    }
+    store(&sums, out);
+}
+
 /// The two elements of each row in one unit.
 ///
 /// # Safety

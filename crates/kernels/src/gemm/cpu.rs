@@ -4,9 +4,10 @@
 //! row is one lane's sum over the whole of `k`, so neither the tiling nor the split over threads
 //! can change a bit of it.
 
-use super::input::{Input, Quantized, TILE, Tiles};
-use super::panel::LANES;
-use super::{Product, Weight, portable};
+use super::input::{Form, Forms, Input, Quantized, TILE, Tiles};
+use super::panel::{LANES, RUN};
+use super::{Gated, Product, Weight, portable};
+use crate::activation::swiglu;
 use crate::format::{Coding, Format};
 use device::{Cpu, Disjoint};
 use std::ops::Range;
@@ -19,6 +20,9 @@ use super::{avx2, avx512};
 /// An instruction set with inner loops of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Isa {
+    /// AVX-512 F, BW, VL and VNNI, and dot products of `bf16`.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Bf16,
     /// AVX-512 F, BW, VL and VNNI.
     #[cfg(target_arch = "x86_64")]
     Avx512,
@@ -47,7 +51,9 @@ impl Isa {
             let avx2 = is_x86_feature_detected!("avx2")
                 && is_x86_feature_detected!("fma")
                 && is_x86_feature_detected!("f16c");
-            avx512.then_some(Isa::Avx512).into_iter().chain(avx2.then_some(Isa::Avx2))
+            let bf16 = avx512 && is_x86_feature_detected!("avx512bf16");
+            let found = [(bf16, Isa::Avx512Bf16), (avx512, Isa::Avx512), (avx2, Isa::Avx2)];
+            found.into_iter().filter_map(|(has, isa)| has.then_some(isa))
         };
         #[cfg(target_arch = "aarch64")]
         let vector = {
@@ -78,7 +84,7 @@ impl Isa {
         match self {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: `Isa::available` found the instruction set.
-            Isa::Avx512 => unsafe { avx512::products(rounds) },
+            Isa::Avx512Bf16 | Isa::Avx512 => unsafe { avx512::products(rounds) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Isa::Avx2 => unsafe { avx2::products(rounds) },
@@ -125,12 +131,13 @@ type Loop<T> = unsafe fn(panel: &[u8], x: &[T], out: &mut [[f32; LANES]]);
 
 /// The loop of one module for a tile of `$width` rows.
 macro_rules! of_width {
-    ($module:ident::$function:ident::<$($t:ty),*>, $width:expr) => {
+    ($module:ident::$function:ident$(::<$($t:ty),*>)?, $width:expr) => {
         match $width {
-            1 => $module::$function::<$($t,)* 1>,
-            2 => $module::$function::<$($t,)* 2>,
-            4 => $module::$function::<$($t,)* 4>,
-            8 => $module::$function::<$($t,)* 8>,
+            1 => $module::$function::<$($($t,)*)? 1>,
+            2 => $module::$function::<$($($t,)*)? 2>,
+            4 => $module::$function::<$($($t,)*)? 4>,
+            6 => $module::$function::<$($($t,)*)? 6>,
+            8 => $module::$function::<$($($t,)*)? 8>,
             other => unreachable!("a tile of {other} rows"),
         }
     };
@@ -139,7 +146,7 @@ macro_rules! of_width {
 fn block_loop<T: Stored>(isa: Isa, width: usize) -> Loop<Quantized> {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => of_width!(avx512::blocks::<T>, width),
+        Isa::Avx512Bf16 | Isa::Avx512 => of_width!(avx512::blocks::<T>, width),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => of_width!(avx2::blocks::<T>, width),
         #[cfg(target_arch = "aarch64")]
@@ -153,7 +160,7 @@ fn block_loop<T: Stored>(isa: Isa, width: usize) -> Loop<Quantized> {
 fn float_loop<T: Stored>(isa: Isa, width: usize) -> Loop<f32> {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => of_width!(avx512::floats::<T>, width),
+        Isa::Avx512Bf16 | Isa::Avx512 => of_width!(avx512::floats::<T>, width),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => of_width!(avx2::floats::<T>, width),
         #[cfg(target_arch = "aarch64")]
@@ -162,32 +169,24 @@ fn float_loop<T: Stored>(isa: Isa, width: usize) -> Loop<f32> {
     }
 }
 
-/// See [`super::gemm`].
-pub(super) fn gemm(
-    isa: Isa,
-    cpu: &Cpu,
-    input: &mut Input,
-    x: &[f32],
-    rows: usize,
-    products: &mut [Product<'_>],
-) {
+/// Of `bf16` weights and inputs, two elements at a time.
+fn pair_loop(isa: Isa, width: usize) -> Loop<u32> {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Bf16 => of_width!(avx512::pairs, width),
+        other => unreachable!("{other:?} has no products of pairs"),
+    }
+}
+
+/// See [`super::Scratch::multiply`].
+pub(super) fn multiply(isa: Isa, cpu: &Cpu, input: &Input, products: &mut [Product<'_>]) {
     /// Products of one region: as many as fit a table on the stack.
     const GROUP: usize = 8;
-    let Some(k) = products.first().map(|p| p.weight.k) else { return };
-    assert_eq!(x.len(), rows * k, "an input of [{rows}, {k}]");
     for Product { weight, n, y } in products.iter() {
-        assert_eq!(weight.k, k, "the products of a launch share k");
-        assert_eq!(y.len(), rows * n, "an output of [{rows}, {n}]");
+        check(isa, input, weight, *n, y);
     }
-    if rows == 0 || k == 0 {
-        products.iter_mut().for_each(|p| p.y.fill(0.0));
+    if input.rows == 0 {
         return;
-    }
-    if products.iter().any(|p| p.weight.format.coding().is_some()) {
-        input.quantize(cpu, x, rows, k);
-    }
-    if products.iter().any(|p| p.weight.format.coding().is_none()) {
-        input.transpose(cpu, x, rows, k);
     }
     for group in products.chunks_mut(GROUP) {
         let mut outputs: [Option<Output<'_>>; GROUP] = [const { None }; GROUP];
@@ -195,8 +194,77 @@ pub(super) fn gemm(
             let Product { weight, n, y } = product;
             *output = Some(Output { weight, n: *n, y: Disjoint::new(y) });
         }
-        launch(isa, cpu, input, rows, &outputs);
+        launch(isa, cpu, input, &outputs);
     }
+}
+
+/// See [`super::Scratch::gate`]. A part's columns of both products are activated and kept by the thread
+/// that has just made them.
+pub(super) fn gate(
+    isa: Isa,
+    cpu: &Cpu,
+    input: &Input,
+    gated: Gated<'_>,
+    next: (&mut Input, Forms),
+) {
+    let Gated { weights, biases, mut products, activated } = gated;
+    let n = weights[0].n;
+    assert_eq!(weights[1].n, n, "gate and up have one width");
+    let (rows, forms) = (input.rows, next.1);
+    let mut checked = weights.into_iter().zip(products.each_mut());
+    let outputs = std::array::from_fn::<_, 2, _>(|_| {
+        let (weight, y) = checked.next().expect("one of two");
+        check(isa, input, weight, n, y);
+        Output { weight, n, y: Disjoint::new(y) }
+    });
+    assert_eq!(activated.len(), rows * n, "activations of [{rows}, {n}]");
+    let (activated, open) = (Disjoint::new(activated), next.0.open((rows, n), forms));
+    let bytes = outputs.iter().map(Output::bytes).sum();
+    let units = n.div_ceil(RUN);
+    let parts = parts(cpu, bytes, rows).min(units);
+    cpu.parallel(parts, &|part| {
+        let columns = units * part / parts * RUN..(units * (part + 1) / parts * RUN).min(n);
+        for output in &outputs {
+            output.run(isa, input, columns.start / LANES..columns.end.div_ceil(LANES));
+        }
+        for row in 0..open.all {
+            // SAFETY: a part has its columns to itself.
+            unsafe {
+                let mut x: &[f32] = &[];
+                if row < rows {
+                    let at = row * n + columns.start..row * n + columns.end;
+                    let [gate, up] = [0, 1].map(|i| {
+                        let y = outputs[i].y.slice(at.clone());
+                        let bias = biases[i].iter().flat_map(|bias| &bias[columns.clone()]);
+                        y.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias);
+                        y
+                    });
+                    let out = activated.slice(at);
+                    swiglu(gate, up, out);
+                    x = out;
+                }
+                open.put(row, columns.clone(), x);
+            }
+        }
+    });
+}
+
+/// Demands that `weight` and its output `y` fit `input`.
+fn check(isa: Isa, input: &Input, weight: &Weight, n: usize, y: &[f32]) {
+    let Input { rows, k, forms, .. } = *input;
+    assert!(rows == 0 || weight.k == k, "a weight of {} columns, an input of {k}", weight.k);
+    assert_eq!(y.len(), rows * n, "an output of [{rows}, {n}]");
+    let taken = Forms::of(isa, [weight]);
+    assert!(taken.are_in(forms), "a product takes {taken:?}, the input has {forms:?}");
+}
+
+/// Parts of a region that reads so many bytes of weights for each of `rows`.
+fn parts(cpu: &Cpu, bytes: usize, rows: usize) -> usize {
+    /// Parts a thread takes on average: enough that a late thread takes fewer.
+    const PARTS: usize = 4;
+    /// Weight bytes times rows that are worth a part of their own.
+    const WORTH: usize = 16 << 10;
+    (bytes * rows / WORTH).clamp(1, cpu.threads() * PARTS)
 }
 
 /// A product whose output several threads write.
@@ -208,13 +276,9 @@ struct Output<'a> {
 }
 
 /// Runs the products in one region, cut into parts of about equal weight bytes.
-fn launch(isa: Isa, cpu: &Cpu, input: &Input, rows: usize, outputs: &[Option<Output<'_>>]) {
-    /// Parts a thread takes on average: enough that a late thread takes fewer.
-    const PARTS: usize = 4;
-    /// Weight bytes times rows that are worth a part of their own.
-    const WORTH: usize = 16 << 10;
+fn launch(isa: Isa, cpu: &Cpu, input: &Input, outputs: &[Option<Output<'_>>]) {
     let bytes: usize = outputs.iter().flatten().map(Output::bytes).sum();
-    let parts = (bytes * rows / WORTH).clamp(1, cpu.threads() * PARTS);
+    let parts = parts(cpu, bytes, input.rows);
     cpu.parallel(parts, &|part| {
         let mine = bytes * part / parts..bytes * (part + 1) / parts;
         let mut start = 0;
@@ -222,7 +286,7 @@ fn launch(isa: Isa, cpu: &Cpu, input: &Input, rows: usize, outputs: &[Option<Out
             let (stride, count) = (output.weight.panels.stride(), output.panels());
             // A panel belongs to the part in which it starts.
             let starts_before = |end: usize| end.saturating_sub(start).div_ceil(stride).min(count);
-            output.run(isa, input, rows, starts_before(mine.start)..starts_before(mine.end));
+            output.run(isa, input, starts_before(mine.start)..starts_before(mine.end));
             start += output.bytes();
         }
     });
@@ -240,20 +304,24 @@ impl Output<'_> {
     }
 
     /// Computes the outputs of `panels` for all rows.
-    fn run(&self, isa: Isa, input: &Input, rows: usize, panels: Range<usize>) {
-        let Weight { k, format, .. } = *self.weight;
-        if format.coding().is_some() {
-            let inner = |width| {
-                with_format!(
-                    format,
-                    [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K],
-                    block_loop(isa, width)
-                )
-            };
-            self.run_tiles(input.quantized(rows, k), panels, inner);
-        } else {
-            let inner = |width| with_format!(format, [F32, F16, BF16], float_loop(isa, width));
-            self.run_tiles(input.transposed(rows, k), panels, inner);
+    fn run(&self, isa: Isa, input: &Input, panels: Range<usize>) {
+        let format = self.weight.format;
+        match Form::of(isa, format) {
+            Form::Quantized => {
+                let inner = |width| {
+                    with_format!(
+                        format,
+                        [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K],
+                        block_loop(isa, width)
+                    )
+                };
+                self.run_tiles(input.quantized(), panels, inner);
+            }
+            Form::Paired => self.run_tiles(input.paired(), panels, |width| pair_loop(isa, width)),
+            Form::Transposed => {
+                let inner = |width| with_format!(format, [F32, F16, BF16], float_loop(isa, width));
+                self.run_tiles(input.transposed(), panels, inner);
+            }
         }
     }
 

@@ -1,18 +1,23 @@
 //! What becomes of `x`: for block formats it is quantized, for plain floats transposed, both into
 //! *tiles* of rows so that an inner loop reads one stream.
 //!
-//! A tile is up to [`TILE`] rows; its width is a power of two (the last tile is filled up with
-//! zero rows). Item `j` (a run of 32 elements, or one element) of row `r` of a tile lies at
+//! A tile is up to [`TILE`] rows; its width is one of a few (the last tile is filled up with zero
+//! rows). Item `j` (a run of 32 elements, or one element) of row `r` of a tile lies at
 //! `j · width + r`.
 
+use super::Weight;
+use super::cpu::Isa;
 use super::panel::RUN;
-use crate::format::{byte_scale, nearest_byte};
+use crate::format::{Format, bf16_from_f32, byte_scale, nearest_byte};
+use crate::rows::Rows;
 use crate::spread::spread;
 use device::{Cpu, Disjoint};
 use std::ops::Range;
 
 /// Rows of a full tile.
 pub(super) const TILE: usize = 8;
+/// Rows that the last tile is filled up to.
+const WIDTHS: [usize; 6] = [0, 1, 2, 4, 6, TILE];
 
 /// 32 elements of one row as signed bytes: element = `scale · q`. One cache line.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,11 +58,63 @@ impl Quantized {
     }
 }
 
-/// Both forms of the input, reused from launch to launch.
+/// What an input has to become for a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Signed bytes, in runs.
+    Quantized,
+    /// Pairs of neighbours, rounded to `bf16`.
+    Paired,
+    /// As it is.
+    Transposed,
+}
+
+impl Form {
+    /// What products with weights of `format` take.
+    pub(super) fn of(isa: Isa, format: Format) -> Form {
+        match (isa, format) {
+            (_, format) if format.coding().is_some() => Form::Quantized,
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512Bf16, Format::BF16) => Form::Paired,
+            _ => Form::Transposed,
+        }
+    }
+}
+
+/// The forms of an input that some products take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Forms([bool; 3]);
+
+impl Forms {
+    /// What `weights` take.
+    pub(super) fn of<'w>(isa: Isa, weights: impl IntoIterator<Item = &'w Weight>) -> Forms {
+        let mut forms = Forms::default();
+        for weight in weights {
+            forms.0[Form::of(isa, weight.format) as usize] = true;
+        }
+        forms
+    }
+
+    fn has(self, form: Form) -> bool {
+        self.0[form as usize]
+    }
+
+    /// Whether these are among `others`.
+    pub(super) fn are_in(self, others: Forms) -> bool {
+        self.0.iter().zip(others.0).all(|(&here, there)| here <= there)
+    }
+}
+
+/// An input in the forms that products take, its memory reused from launch to launch.
 #[derive(Default)]
 pub(super) struct Input {
     quantized: Vec<Quantized>,
+    paired: Vec<u32>,
     transposed: Vec<f32>,
+    /// What is there.
+    pub(super) forms: Forms,
+    pub(super) rows: usize,
+    pub(super) k: usize,
 }
 
 /// One form of the input.
@@ -96,57 +153,130 @@ impl<'a, T> Tiles<'a, T> {
 /// Rows of `rows` once the last tile is filled up.
 fn filled(rows: usize) -> usize {
     let last = rows % TILE;
-    rows - last + if last == 0 { 0 } else { last.next_power_of_two() }
+    rows - last + WIDTHS.into_iter().find(|&width| width >= last).unwrap_or(TILE)
 }
 
 impl Input {
-    /// Fills the quantized form; `k` is whole runs.
-    pub(super) fn quantize(&mut self, cpu: &Cpu, x: &[f32], rows: usize, k: usize) {
-        let (per_row, all) = (k / RUN, filled(rows));
-        self.quantized.resize(all * per_row, Quantized::ZERO);
-        let items = Disjoint::new(&mut self.quantized);
-        spread(cpu, all, rows * k, &|row| {
-            let first = row - row % TILE;
-            let width = TILE.min(all - first);
-            // SAFETY: an item belongs to one row, and a part is one row.
-            let item = |j| unsafe { items.slice(at(first * per_row + j * width + row % TILE)) };
-            let items = (0..per_row).map(|j| &mut item(j)[0]);
-            match x.get(row * k..(row + 1) * k) {
-                Some(x) => quantize_row(x, items),
-                None => items.for_each(|item| *item = Quantized::ZERO),
+    /// Computes `from` and keeps it in `forms`. A quantized row is whole runs.
+    pub(super) fn fill(&mut self, cpu: &Cpu, from: &dyn Rows, forms: Forms) {
+        let (rows, k) = (from.count(), from.width());
+        let open = self.open((rows, k), forms);
+        // Columns of a tile of small items share cache lines, so one thread has them all.
+        let tile = if forms.has(Form::Paired) || forms.has(Form::Transposed) { TILE } else { 1 };
+        spread(cpu, open.all.div_ceil(tile), rows * k, &|part| {
+            for row in part * tile..((part + 1) * tile).min(open.all) {
+                // SAFETY: a part has its rows to itself.
+                unsafe {
+                    let x = if row < rows { from.compute(row) } else { &[] };
+                    open.put(row, 0..k, x);
+                }
             }
         });
     }
 
-    /// The quantized form, after [`Input::quantize`] with the same shape.
-    pub(super) fn quantized(&self, rows: usize, k: usize) -> Tiles<'_, Quantized> {
-        let per_row = k / RUN;
-        Tiles { items: &self.quantized[..filled(rows) * per_row], rows, per_row }
+    /// Makes room for `rows` rows of `k` elements, to be put there.
+    pub(super) fn open(&mut self, (rows, k): (usize, usize), forms: Forms) -> Opened<'_> {
+        (self.forms, self.rows, self.k) = (forms, rows, k);
+        let (all, pairs) = (filled(rows), k.div_ceil(2));
+        let items = |form: Form, each: usize| if forms.has(form) { all * each } else { 0 };
+        self.quantized.resize(items(Form::Quantized, k / RUN), Quantized::ZERO);
+        self.paired.resize(items(Form::Paired, pairs), 0);
+        self.transposed.resize(items(Form::Transposed, 2 * pairs), 0.0);
+        Opened {
+            all,
+            quantized: Columns::new(&mut self.quantized, all),
+            paired: Columns::new(&mut self.paired, all),
+            transposed: Columns::new(&mut self.transposed, all),
+        }
     }
 
-    /// Fills the transposed form. An odd `k` is filled up with a zero.
-    pub(super) fn transpose(&mut self, cpu: &Cpu, x: &[f32], rows: usize, k: usize) {
-        let per_row = k.next_multiple_of(2);
-        self.transposed.resize(filled(rows) * per_row, 0.0);
-        cpu.chunks(&mut self.transposed, TILE * per_row, &|t, tile| {
-            transpose_tile(&x[t * TILE * k..], k, tile);
-        });
+    /// The quantized form.
+    pub(super) fn quantized(&self) -> Tiles<'_, Quantized> {
+        Tiles { items: &self.quantized, rows: self.rows, per_row: self.k / RUN }
     }
 
-    /// The transposed form, after [`Input::transpose`] with the same shape.
-    pub(super) fn transposed(&self, rows: usize, k: usize) -> Tiles<'_, f32> {
-        let per_row = k.next_multiple_of(2);
-        Tiles { items: &self.transposed[..filled(rows) * per_row], rows, per_row }
+    /// Pairs. The last one of an odd `k` is filled up with a zero.
+    pub(super) fn paired(&self) -> Tiles<'_, u32> {
+        Tiles { items: &self.paired, rows: self.rows, per_row: self.k.div_ceil(2) }
+    }
+
+    /// The transposed form. An odd `k` is filled up with a zero.
+    pub(super) fn transposed(&self) -> Tiles<'_, f32> {
+        Tiles { items: &self.transposed, rows: self.rows, per_row: self.k.next_multiple_of(2) }
     }
 }
 
-/// The range of one element.
-fn at(index: usize) -> Range<usize> {
-    index..index + 1
+/// An input while it is written.
+pub(super) struct Opened<'a> {
+    /// Rows, those that fill the last tile included.
+    pub(super) all: usize,
+    quantized: Columns<'a, Quantized>,
+    paired: Columns<'a, u32>,
+    transposed: Columns<'a, f32>,
 }
 
-/// Quantizes a row, run after run, with the widest instructions the machine has for it.
+impl Opened<'_> {
+    /// Puts `x` into elements `at` of row `row`; nothing, of a row that only fills a tile. A range begins
+    /// where a run does.
+    ///
+    /// # Safety
+    /// Nobody else puts anything there, meanwhile.
+    pub(super) unsafe fn put(&self, row: usize, at: Range<usize>, x: &[f32]) {
+        let pairs = at.start / 2..at.end.div_ceil(2);
+        // SAFETY: as the caller promises.
+        unsafe {
+            quantize_row(x, self.quantized.of(row, at.start / RUN..at.end / RUN));
+            let items = self.paired.of(row, pairs.clone());
+            items.zip(pairs_of(x)).for_each(|(item, pair)| *item = pair);
+            let values = x.iter().copied().chain(std::iter::repeat(0.0));
+            let items = self.transposed.of(row, 2 * pairs.start..2 * pairs.end);
+            items.zip(values).for_each(|(item, value)| *item = value);
+        }
+    }
+}
+
+/// Tiles while their rows, which are columns of them, are written.
+struct Columns<'a, T> {
+    items: Disjoint<'a, T>,
+    all: usize,
+    per_row: usize,
+}
+
+impl<'a, T> Columns<'a, T> {
+    fn new(items: &'a mut [T], all: usize) -> Columns<'a, T> {
+        let per_row = items.len().checked_div(all).unwrap_or(0);
+        Columns { items: Disjoint::new(items), all, per_row }
+    }
+
+    /// Some items of row `row`, none where the form is not kept.
+    ///
+    /// # Safety
+    /// Nobody else has these items.
+    unsafe fn of(&self, row: usize, items: Range<usize>) -> impl Iterator<Item = &mut T> {
+        let first = row - row % TILE;
+        let width = TILE.min(self.all - first);
+        let at = move |item| first * self.per_row + item * width + row % TILE;
+        let items = if self.per_row == 0 { 0..0 } else { items };
+        // SAFETY: these are the caller's.
+        items.map(move |item| unsafe { &mut self.items.slice(at(item)..at(item) + 1)[0] })
+    }
+}
+
+/// Pairs of neighbours of a row, rounded to `bf16`; zeros behind them.
+fn pairs_of(x: &[f32]) -> impl Iterator<Item = u32> {
+    let pairs = x.chunks(2).map(|pair| {
+        let second = pair.get(1).map_or(0, |&second| bf16_from_f32(second));
+        u32::from(bf16_from_f32(pair[0])) | u32::from(second) << 16
+    });
+    pairs.chain(std::iter::repeat(0))
+}
+
+/// Quantizes a row, run after run, with the widest instructions the machine has for it; one that
+/// only fills a tile is empty.
 fn quantize_row<'a>(x: &[f32], items: impl Iterator<Item = &'a mut Quantized>) {
+    if x.is_empty() {
+        return items.for_each(|item| *item = Quantized::ZERO);
+    }
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
         // SAFETY: the CPU has AVX2.
@@ -165,15 +295,4 @@ fn quantize_runs<'a>(x: &[f32], items: impl Iterator<Item = &'a mut Quantized>) 
 #[target_feature(enable = "avx2")]
 fn quantize_runs_avx2<'a>(x: &[f32], items: impl Iterator<Item = &'a mut Quantized>) {
     quantize_runs(x, items);
-}
-
-/// Transposes the rows at the front of `x` into one tile.
-fn transpose_tile(x: &[f32], k: usize, tile: &mut [f32]) {
-    let width = tile.len() / k.next_multiple_of(2);
-    tile.fill(0.0);
-    for (r, row) in x.chunks_exact(k).take(width).enumerate() {
-        for (item, value) in tile[r..].iter_mut().step_by(width).zip(row) {
-            *item = *value;
-        }
-    }
 }

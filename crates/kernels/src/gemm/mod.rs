@@ -4,7 +4,8 @@
 //! `rows`, the other products of the launch, or the number of threads.
 //!
 //! - Plain floats: `f32` sums over `k` in ascending order, fused multiply-add where the CPU has
-//!   it.
+//!   it. `BF16` on a CPU that has dot products of it: the input is rounded to `bf16`, and two elements of
+//!   `k` are added at a time.
 //! - Block formats: the input is quantized to signed bytes per 32 elements (one `f32` scale,
 //!   largest magnitude 127), dot products of 32 elements are exact integers, and the blocks'
 //!   contributions are summed in `f32` in ascending order.
@@ -28,6 +29,7 @@ mod portable;
 mod test;
 
 use crate::format::Format;
+use crate::rows::{Given, Rows};
 use device::Cpu;
 
 /// The order in which a stored matrix keeps the rows of one attention head.
@@ -91,10 +93,59 @@ impl<'a> Product<'a> {
     }
 }
 
-/// Reusable memory of [`gemm`] (the quantized input).
+/// A gated half layer: `silu(gate) · up` ([`crate::activation`]) of two products of one input, whose
+/// weights are `[n, k]`.
+pub struct Gated<'a> {
+    /// Of gate and up.
+    pub weights: [&'a Weight; 2],
+    /// What is added to either product, `[n]`.
+    pub biases: [Option<&'a [f32]>; 2],
+    /// The products with their biases, `[rows, n]` each, overwritten.
+    pub products: [&'a mut [f32]; 2],
+    /// What becomes of them, `[rows, n]`, overwritten.
+    pub activated: &'a mut [f32],
+}
+
+/// What products multiply, and its memory, reused from launch to launch.
 #[derive(Default)]
 pub struct Scratch {
     input: input::Input,
+}
+
+impl Scratch {
+    /// Computes `rows`, in the forms that `weights` will take them in. With no weights the rows are
+    /// computed and nothing else.
+    ///
+    /// # Panics
+    /// When a block format's weight takes rows that are not whole blocks.
+    pub fn fill<'w>(
+        &mut self,
+        cpu: &Cpu,
+        rows: &dyn Rows,
+        weights: impl IntoIterator<Item = &'w Weight>,
+    ) {
+        self.input.fill(cpu, rows, input::Forms::of(cpu::Isa::detect(), weights));
+    }
+
+    /// Computes every product of the rows that [`Scratch::fill`] was given, in one launch.
+    ///
+    /// # Panics
+    /// When a length does not match its shape, or a weight is of a kind that the rows were not filled
+    /// for.
+    pub fn multiply(&self, cpu: &Cpu, products: &mut [Product<'_>]) {
+        cpu::multiply(cpu::Isa::detect(), cpu, &self.input, products);
+    }
+
+    /// Computes `gated` of the rows that [`Scratch::fill`] was given, in one launch, and fills `next` with
+    /// what becomes of them for `weight`.
+    ///
+    /// # Panics
+    /// As [`Scratch::multiply`] and [`Scratch::fill`].
+    pub fn gate(&self, cpu: &Cpu, gated: Gated<'_>, next: &mut Scratch, weight: &Weight) {
+        let isa = cpu::Isa::detect();
+        let forms = input::Forms::of(isa, [weight]);
+        cpu::gate(isa, cpu, &self.input, gated, (&mut next.input, forms));
+    }
 }
 
 impl Weight {
@@ -160,7 +211,8 @@ pub fn gemm(
     rows: usize,
     products: &mut [Product<'_>],
 ) {
-    cpu::gemm(cpu::Isa::detect(), cpu, &mut scratch.input, x, rows, products);
+    scratch.fill(cpu, &Given::new(x, rows), products.iter().map(|product| product.weight));
+    scratch.multiply(cpu, products);
 }
 
 /// The most that the inner loops for block formats could reach: integer products of the instruction

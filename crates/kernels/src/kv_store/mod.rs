@@ -6,6 +6,8 @@ mod element;
 mod test;
 
 use crate::lanes::LANES;
+use crate::spread::spread;
+pub(crate) use cpu::Writer;
 use device::Cpu;
 pub use element::KvFormat;
 pub(crate) use element::{Bf16, Element};
@@ -111,13 +113,29 @@ impl KvPool {
     /// # Panics
     /// When a slot lies outside the pool, or the shapes do not match.
     pub fn store(&mut self, cpu: &Cpu, layer: usize, slots: &[u32], k: &[f32], v: &[f32]) {
-        let len = slots.len() * self.kv_heads * self.head_dim;
+        let (heads, dim) = (self.kv_heads, self.head_dim);
+        let len = slots.len() * heads * dim;
         assert_eq!((k.len(), v.len()), (len, len), "k and v have a row for each slot");
+        let writer = self.writer(layer, slots);
+        spread(cpu, heads, 2 * len, &|head| {
+            for (row, &slot) in slots.iter().enumerate() {
+                let at = (row * heads + head) * dim;
+                // SAFETY: a head is one part.
+                unsafe { writer.put(head, slot, &k[at..at + dim], &v[at..at + dim]) };
+            }
+        });
+    }
+
+    /// For storing at `slots` of `layer`.
+    ///
+    /// # Panics
+    /// When a slot lies outside the pool.
+    pub(crate) fn writer(&mut self, layer: usize, slots: &[u32]) -> Writer<'_> {
         if let Some(slot) = slots.iter().find(|&&s| s as usize >= self.pages * self.page_size) {
             panic!("slot {slot} in a pool of {} pages of {}", self.pages, self.page_size);
         }
         let shape = cpu::Shape::of(self);
-        with_pages!(&mut self.layers[layer].0, pages => cpu::store(pages, cpu, shape, slots, k, v));
+        Writer::new(shape, &mut self.layers[layer].0)
     }
 }
 

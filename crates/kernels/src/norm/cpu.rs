@@ -1,54 +1,20 @@
-//! The norms on the CPU: a part is a run of whole rows.
+//! The norms on the CPU: of a row by one thread.
 
 use crate::lanes::{Kernel, LANES, Lanes, Level};
-use crate::spread::spread;
-use device::{Cpu, Disjoint};
-use std::ops::Range;
 
-/// Elements of a part: enough rows to be worth handing out.
-const PART: usize = 1024;
-
-/// Calls `body` with element ranges that cover `len` elements in whole rows of `width`.
-fn rows(cpu: &Cpu, len: usize, width: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
-    assert!(width > 0 && len.is_multiple_of(width), "{len} elements are not rows of {width}");
-    let step = (PART / width).max(1) * width;
-    spread(cpu, len.div_ceil(step), len, &|part| body(part * step..((part + 1) * step).min(len)));
+/// `out` becomes the norm of `x`.
+pub(super) fn norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    Level::best().dispatch(Norm { x, weight, eps, out });
 }
 
-pub(super) fn rms_norm(cpu: &Cpu, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-    let shared = Disjoint::new(out);
-    rows(cpu, x.len(), weight.len(), &|part| {
-        // SAFETY: `rows` hands each element to one part.
-        let out = unsafe { shared.slice(part.clone()) };
-        Level::best().dispatch(Norm { x: &x[part], weight, eps, out });
-    });
+/// The norm of each row of `x` in its place: of q and k, where a row is one head.
+pub(crate) fn norm_in_place(x: &mut [f32], weight: &[f32], eps: f32) {
+    Level::best().dispatch(NormInPlace { x, weight, eps });
 }
 
-pub(super) fn rms_norm_in_place(cpu: &Cpu, x: &mut [f32], weight: &[f32], eps: f32) {
-    let len = x.len();
-    let shared = Disjoint::new(x);
-    rows(cpu, len, weight.len(), &|part| {
-        // SAFETY: `rows` hands each element to one part.
-        let x = unsafe { shared.slice(part) };
-        Level::best().dispatch(NormInPlace { x, weight, eps });
-    });
-}
-
-pub(super) fn add_rms_norm(
-    cpu: &Cpu,
-    x: &mut [f32],
-    delta: &[f32],
-    weight: &[f32],
-    eps: f32,
-    out: &mut [f32],
-) {
-    let len = x.len();
-    let (shared_x, shared_out) = (Disjoint::new(x), Disjoint::new(out));
-    rows(cpu, len, weight.len(), &|part| {
-        // SAFETY: `rows` hands each element to one part.
-        let (x, out) = unsafe { (shared_x.slice(part.clone()), shared_out.slice(part.clone())) };
-        Level::best().dispatch(AddNorm { x, delta: &delta[part], weight, eps, out });
-    });
+/// `x += delta`, and `out` becomes the norm of that.
+pub(super) fn add_norm(x: &mut [f32], delta: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    Level::best().dispatch(AddNorm { x, delta, weight, eps, out });
 }
 
 /// `1 / sqrt(mean(x²) + eps)`.

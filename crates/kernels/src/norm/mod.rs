@@ -8,38 +8,77 @@ pub mod cuda;
 #[cfg(test)]
 mod test;
 
-use device::Cpu;
+use crate::rows::Rows;
+pub(crate) use cpu::norm_in_place;
+use device::Disjoint;
 
-/// Norms each row of `x` (`[rows, weight.len()]`) into `out` (same shape).
-///
-/// # Panics
-/// When the shapes do not match.
-pub fn rms_norm(cpu: &Cpu, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-    assert_eq!(x.len(), out.len(), "x and out of a norm have one shape");
-    cpu::rms_norm(cpu, x, weight, eps, out);
-}
-
-/// [`rms_norm`] in place: q/k norms, where a row is one head.
-///
-/// # Panics
-/// When `x` is not whole rows.
-pub fn rms_norm_in_place(cpu: &Cpu, x: &mut [f32], weight: &[f32], eps: f32) {
-    cpu::rms_norm_in_place(cpu, x, weight, eps);
-}
-
-/// `x += delta` (the residual stream), then `out = rms_norm(x)`. All `[rows, weight.len()]`.
-///
-/// # Panics
-/// When the shapes do not match.
-pub fn add_rms_norm(
-    cpu: &Cpu,
-    x: &mut [f32],
-    delta: &[f32],
-    weight: &[f32],
+/// Rows of `x` (`[rows, weight.len()]`), normed into `out` (same shape), where they stay.
+pub struct Normed<'a> {
+    from: From<'a>,
+    weight: &'a [f32],
     eps: f32,
-    out: &mut [f32],
-) {
-    assert_eq!(x.len(), out.len(), "x and out of a norm have one shape");
-    assert_eq!(x.len(), delta.len(), "x and delta of a norm have one shape");
-    cpu::add_rms_norm(cpu, x, delta, weight, eps, out);
+    out: Disjoint<'a, f32>,
+}
+
+enum From<'a> {
+    Stream(&'a [f32]),
+    Sum { x: Disjoint<'a, f32>, delta: &'a [f32] },
+}
+
+impl<'a> Normed<'a> {
+    /// The norm of `x`.
+    ///
+    /// # Panics
+    /// When the shapes do not match.
+    pub fn of(x: &'a [f32], weight: &'a [f32], eps: f32, out: &'a mut [f32]) -> Normed<'a> {
+        assert_eq!(x.len(), out.len(), "x and out of a norm have one shape");
+        Normed::new(From::Stream(x), weight, eps, out)
+    }
+
+    /// First `x += delta` (the residual stream), then the norm of `x`. All of one shape.
+    ///
+    /// # Panics
+    /// When the shapes do not match.
+    pub fn of_sum(
+        x: &'a mut [f32],
+        delta: &'a [f32],
+        weight: &'a [f32],
+        eps: f32,
+        out: &'a mut [f32],
+    ) -> Normed<'a> {
+        assert_eq!(x.len(), out.len(), "x and out of a norm have one shape");
+        assert_eq!(x.len(), delta.len(), "x and delta of a norm have one shape");
+        Normed::new(From::Sum { x: Disjoint::new(x), delta }, weight, eps, out)
+    }
+
+    fn new(from: From<'a>, weight: &'a [f32], eps: f32, out: &'a mut [f32]) -> Normed<'a> {
+        let (len, width) = (out.len(), weight.len());
+        assert!(width > 0 && len.is_multiple_of(width), "{len} elements are not rows of {width}");
+        Normed { from, weight, eps, out: Disjoint::new(out) }
+    }
+}
+
+impl Rows for Normed<'_> {
+    fn count(&self) -> usize {
+        self.out.len() / self.weight.len()
+    }
+
+    fn width(&self) -> usize {
+        self.weight.len()
+    }
+
+    unsafe fn compute(&self, row: usize) -> &[f32] {
+        let range = row * self.weight.len()..(row + 1) * self.weight.len();
+        // SAFETY: the row is computed once, as the caller promises, and nobody else has it.
+        let out = unsafe { self.out.slice(range.clone()) };
+        match &self.from {
+            From::Stream(x) => cpu::norm(&x[range], self.weight, self.eps, out),
+            From::Sum { x, delta } => {
+                // SAFETY: as above.
+                let x = unsafe { x.slice(range.clone()) };
+                cpu::add_norm(x, &delta[range], self.weight, self.eps, out);
+            }
+        }
+        out
+    }
 }

@@ -1,12 +1,9 @@
 //! Rotary position embedding (Su et al. 2021), half-split pairs `(i, i + d/2)` as in Hugging Face.
 
-mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 #[cfg(test)]
 mod test;
-
-use device::Cpu;
 
 /// `cos` and `sin` of every row's angles, shared by all layers and heads of a pass.
 #[derive(Default)]
@@ -33,13 +30,21 @@ impl Angles {
             }
         }
     }
-}
 
-/// Rotates `x` (`[rows, heads, head_dim]`) in place. `inv_freq.len() * 2 <= head_dim`; the
-/// dimensions past the rotary ones stay.
-///
-/// # Panics
-/// When `x` is not whole rows, or `angles` are not of these rows.
-pub fn rope(cpu: &Cpu, x: &mut [f32], heads: usize, head_dim: usize, angles: &Angles) {
-    cpu::rope(cpu, x, heads, head_dim, angles);
+    /// Rotates `head`, one of those of row `row`; the dimensions past the rotary ones stay.
+    ///
+    /// Plain loops: no sum is reduced, so any compilation gives the same bits.
+    ///
+    /// # Panics
+    /// When there are more rotary dimensions than the head has.
+    pub(crate) fn rotate(&self, row: usize, rows: usize, head: &mut [f32]) {
+        let half = self.cos.len() / rows;
+        let of_row = row * half..(row + 1) * half;
+        let (first, rest) = head.split_at_mut(half);
+        assert!(rest.len() >= half, "{half} pairs in a head of {}", half + rest.len());
+        let angles = self.cos[of_row.clone()].iter().zip(&self.sin[of_row]);
+        for ((a, b), (cos, sin)) in first.iter_mut().zip(rest).zip(angles) {
+            (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+        }
+    }
 }

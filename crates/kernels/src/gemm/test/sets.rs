@@ -4,11 +4,17 @@ use super::shapes::drawn;
 use super::{BLOCKS, Case, Random, bits};
 use crate::format::{Format, half_to_f32};
 use crate::gemm::cpu::Isa;
+use crate::gemm::input::Form;
 
 /// Demands the same bits of every set that shares them. Plain floats have bits of their own without
-/// a fused multiply-add.
+/// a fused multiply-add, and where pairs of them are added at a time.
 fn agree(case: &Case, x: &[f32]) {
-    let same = |isa: &Isa| case.format.coding().is_some() || *isa != Isa::Portable;
+    let form = |isa: &Isa| Form::of(*isa, case.format);
+    let same = |isa: &Isa| match form(isa) {
+        Form::Quantized => true,
+        Form::Paired => false,
+        Form::Transposed => *isa != Isa::Portable,
+    };
     let sets: Vec<Isa> = Isa::available().filter(same).collect();
     for pair in sets.windows(2) {
         let [a, b] = [case.run(pair[0], 1, x), case.run(pair[1], 1, x)];
