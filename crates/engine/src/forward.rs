@@ -216,7 +216,7 @@ impl Forward {
         let mut judged = vec![Judged::default(); planned.len()];
         let (mut wanting, mut places) = (Vec::new(), Vec::new());
         for (i, (row, pages)) in with_pages(planned, memory.pages).enumerate() {
-            let Work::Block { width, price } = row.work else { continue };
+            let Work::Block { width, price, likely } = row.work else { continue };
             let len = memory.lengths[row.row.index] as usize;
             let width = width.min(row.limit - 1 - len);
             let guide = self.guides.of(row.row);
@@ -233,6 +233,7 @@ impl Forward {
                     len,
                     width,
                     judge,
+                    likely,
                     pages,
                     draw,
                     shaper,

@@ -110,6 +110,7 @@ impl Probe<'_> {
             len: 1,
             width: WIDTH.min(self.drafter.block()),
             judge: Judge::LENIENT,
+            likely: WIDTH - 1,
             pages: &self.pages[..1],
             draw: draw(2),
             shaper: None,

@@ -11,8 +11,11 @@ use serde_json::Value;
 pub struct DflashConfig {
     /// The drafter's own layers; its vocabulary and hidden size are the target's.
     pub body: ModelConfig,
-    /// Positions drafted in one pass, the anchor included.
+    /// Positions drafted in one pass at most, the anchor included.
     pub block: usize,
+    /// All numbers of positions that may be drafted in one pass, ascending, up to `block`: those that
+    /// the drafter was trained with.
+    pub blocks: Vec<usize>,
     /// The id that stands for a position to be drafted.
     pub mask_id: u32,
     /// Target layers whose outputs are the drafter's features, ascending.
@@ -39,7 +42,13 @@ impl DflashConfig {
         let target_layers =
             default_layers(layers, target.layers).expect("a target of as many layers");
         let (mask_id, sight) = (0, vec![Sight::BothWays; layers]);
-        DflashConfig { body, block, mask_id, target_layers, sight }
+        DflashConfig { body, block, blocks: vec![block], mask_id, target_layers, sight }
+    }
+
+    /// The least number of positions to be drafted that is `width` or more, or the most there is.
+    pub fn holding(&self, width: usize) -> usize {
+        let fits = self.blocks.iter().find(|&&block| block >= width);
+        fits.copied().unwrap_or(self.block)
     }
 
     /// Reads and checks the drafter that `from` opened, for `target`. `block` narrows the block.
@@ -68,6 +77,9 @@ impl DflashConfig {
                 format!("{block} was asked for; this drafter takes 2 to {own}"),
             );
         }
+        let mut blocks = fields.blocks(own)?;
+        blocks.retain(|&narrower| narrower < block);
+        blocks.push(block);
         let mask = fields.number("mask_token_id")?;
         let mask_id = u32::try_from(mask).ok().filter(|_| mask < target.vocab);
         let Some(mask_id) = mask_id else {
@@ -84,7 +96,7 @@ impl DflashConfig {
         }
         let target_layers = fields.target_layers(body.layers, target.layers)?;
         let sight = fields.sight(&body.windows)?;
-        Ok(DflashConfig { body, block, mask_id, target_layers, sight })
+        Ok(DflashConfig { body, block, blocks, mask_id, target_layers, sight })
     }
 }
 
@@ -130,6 +142,26 @@ impl Fields<'_> {
             None => Ok(windows.iter().map(|window| one(window.is_some())).collect()),
             Some(Some(causal)) => Ok(vec![one(causal); windows.len()]),
             Some(None) => self.wrong("is_causal", "must be true or false".into()),
+        }
+    }
+
+    /// The blocks that the drafter was trained with: as listed or, when the list is missing, its `own`
+    /// alone.
+    fn blocks(&self, own: usize) -> Result<Vec<usize>, LoadError> {
+        let Some(value) = self.get("block_sizes") else { return Ok(vec![own]) };
+        let listed: Option<Vec<u64>> =
+            value.as_array().and_then(|sizes| sizes.iter().map(Value::as_u64).collect());
+        let fits = |sizes: &Vec<u64>| {
+            sizes.is_sorted_by(|a, b| a < b)
+                && sizes.first().is_some_and(|&least| least >= 2)
+                && sizes.last() == Some(&(own as u64))
+        };
+        match listed.filter(fits) {
+            Some(sizes) => Ok(sizes.into_iter().map(|size| size as usize).collect()),
+            None => self.wrong(
+                "dflash_config.block_sizes",
+                format!("must be numbers that ascend from 2 at least to block_size, {own}"),
+            ),
         }
     }
 

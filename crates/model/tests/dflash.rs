@@ -146,6 +146,11 @@ fn a_drafter_for_another_target_is_refused_by_field() {
         (refused(nested("target_layer_ids", json!([0, 3]))), "target_layer_ids"),
         (refused(nested("target_layer_ids", json!([1, 0]))), "target_layer_ids"),
         (refused(nested("target_layer_ids", json!([]))), "target_layer_ids"),
+        (refused(nested("block_sizes", json!([4, 6]))), "dflash_config.block_sizes"),
+        (refused(nested("block_sizes", json!([1, 8]))), "dflash_config.block_sizes"),
+        (refused(nested("block_sizes", json!([4, 4, 8]))), "dflash_config.block_sizes"),
+        (refused(nested("block_sizes", json!([]))), "dflash_config.block_sizes"),
+        (refused(nested("block_sizes", json!(8))), "dflash_config.block_sizes"),
         (refused(nested("use_swa", json!(true))), "use_swa"),
         (refused(top("is_causal", json!("no"))), "is_causal"),
         (refused(top("num_attention_heads", json!(3))), "num_key_value_heads"),
@@ -169,6 +174,24 @@ fn the_drafters_own_settings_are_used_as_given() {
     let own = load(None).expect("loads");
     assert_eq!((own.config().block, own.config().mask_id), (8, 319));
     assert_eq!(load(Some(4)).expect("loads").config().block, 4);
+    assert_eq!(own.config().blocks, [8]);
     let Err(error) = load(Some(32)) else { panic!("a block of 32 was taken") };
     assert!(error.to_string().contains("block_size"), "{error}");
+}
+
+/// The blocks that a drafter was trained with are those that it may be asked for; a narrower block that
+/// is asked for is the widest of them.
+#[test]
+fn a_drafter_may_be_trained_with_several_blocks() {
+    let folder = altered("dflash", |config| {
+        config["dflash_config"]["block_sizes"] = json!([2, 4, 8]);
+    });
+    let blocks = |block| {
+        let drafter =
+            Dflash::load(&Cpu::new(1), folder.path(), &target_config(), block, Precision::Int8);
+        drafter.expect("loads").config().blocks.clone()
+    };
+    assert_eq!(blocks(None), [2, 4, 8]);
+    assert_eq!(blocks(Some(4)), [2, 4]);
+    assert_eq!(blocks(Some(5)), [2, 4, 5]);
 }

@@ -77,7 +77,7 @@ impl Device {
                 let chosen = if *then == Then::Choose { vec![7] } else { vec![] };
                 RowOutcome { tokens: chosen, ..RowOutcome::default() }
             }
-            Work::Block { width, price } => {
+            Work::Block { width, price, .. } => {
                 // The last block ends where the request does.
                 let width = (*width).min(row.limit - 1 - *len);
                 if width == 0 {

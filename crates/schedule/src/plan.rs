@@ -70,6 +70,8 @@ pub enum Work {
         /// Least chance of a draft, that those before it are accepted included, at which it is
         /// verified. At 0 all are.
         price: f32,
+        /// How many drafts there should be room for: those that are expected to be worth it, and some.
+        likely: usize,
     },
 }
 

@@ -141,11 +141,11 @@ impl Scheduler {
         let wishes: Vec<Wish<'_>> =
             rows.iter().map(holder).map(|running| wish(running, options)).collect();
         let allowed = widths.choose(&wishes, budget, unsent.min(options.step_tokens));
-        for (&(_, row), Allowance { width, price }) in rows.iter().zip(allowed) {
+        for (&(_, row), Allowance { width, price, likely }) in rows.iter().zip(allowed) {
             let Some(width) = self.reserve(row, width) else { continue };
             let running = self.crew.holder_mut(row).expect("its pages were just reserved");
             let (bounds, page_size) = (&self.options.bounds, self.options.page_size);
-            let work = Work::Block { width, price };
+            let work = Work::Block { width, price, likely };
             step.rows.push(running.plan(work, bounds, page_size, &mut step.table));
         }
     }

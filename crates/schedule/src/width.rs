@@ -32,6 +32,10 @@ const SCOUTS: u64 = 16;
 /// one of the best, opened requests that then never drafted, and absorbing cost 3 percent.
 const BETTER: f64 = 0.75;
 
+/// Room for drafts, by those that are expected: where there was no more room than for those, nothing
+/// would be seen of more.
+const ROOM: f64 = 1.25;
+
 /// How widths are chosen.
 #[derive(Clone, Debug)]
 pub enum WidthPolicy {
@@ -76,12 +80,14 @@ pub(crate) struct Allowance {
     pub(crate) width: usize,
     /// Least chance of a draft that is verified.
     pub(crate) price: f32,
+    /// Drafts that there should be room for.
+    pub(crate) likely: usize,
 }
 
 impl Allowance {
     /// Whatever is drafted is verified.
     fn exactly(width: usize) -> Allowance {
-        Allowance { width, price: 0.0 }
+        Allowance { width, price: 0.0, likely: width - 1 }
     }
 }
 
@@ -224,7 +230,10 @@ impl Widths {
         let mut wished: Vec<usize> = rows.iter().map(|c| wishes[c.row].width - 1).collect();
         share_out(&mut wished, left);
         for (candidate, drafts) in rows.iter().zip(wished) {
-            allowed[candidate.row] = Allowance { width: 1 + drafts, price: offer.least.floor() };
+            let (expected, _) = candidate.drafts.above(offer.least);
+            let likely = (expected * ROOM).ceil() as usize;
+            let (width, price) = (1 + drafts, offer.least.floor());
+            allowed[candidate.row] = Allowance { width, price, likely: likely.min(drafts) };
         }
     }
 
@@ -324,7 +333,7 @@ mod tests {
         let (mut widths, own) = after(0, 0);
         assert_eq!(widths_of(&widths.choose(&wishes(1, &own), 512, 0)), [WIDTH]);
         let (mut widths, own) = after(100, 3);
-        let Allowance { width, price } = widths.choose(&wishes(1, &own), 512, 0)[0];
+        let Allowance { width, price, .. } = widths.choose(&wishes(1, &own), 512, 0)[0];
         assert_eq!(width, WIDTH, "what is unlikely costs nothing until it is verified");
         assert!(price > 0.0 && price < 0.9, "three drafts are sure, the others hopeless: {price}");
     }

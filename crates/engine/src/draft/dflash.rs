@@ -11,6 +11,7 @@ use kernels::kv_store::KvPool;
 use model::decoder::Decoder;
 use model::dflash::{Dflash, DraftWorkspace};
 use model::pass::Pass;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Tokens that are absorbed together at the latest: enough rows for products at their full speed,
@@ -84,20 +85,38 @@ pub(crate) fn shape<'a>(row: &DraftRow<'a>, position: u32) -> Shape<'a> {
     row.shaper.map_or_else(Shape::default, |own| own.shape(position as usize, &[]))
 }
 
-/// A row, where its block begins in the draft pass, and its proposals so far.
-type Open<'a, 'r, 'o> = (&'a DraftRow<'r>, usize, &'o mut Draft);
+/// A row that may want more proposals, and those that it has.
+struct Open<'a, 'r> {
+    row: &'a DraftRow<'r>,
+    /// Where its block begins in the draft pass.
+    first: usize,
+    /// Positions of its block that may be verified.
+    width: usize,
+    out: &'a mut Draft,
+}
+
+impl Open<'_, '_> {
+    /// Places in the block that the next proposals are for.
+    fn places(&self) -> Range<usize> {
+        let made = self.out.tokens.len() + 1;
+        let most = if self.row.judge.is_strict() { made + WAVE } else { self.width };
+        made..self.width.min(most)
+    }
+
+    /// Whether more is wanted than the proposals so far: all of them are worth verifying.
+    fn wants_more(&self) -> bool {
+        let made = self.out.tokens.len();
+        made + 1 < self.width && self.row.judge.worth(&self.out.confidences) == made
+    }
+}
 
 impl DflashDrafter {
     /// Proposes the next few tokens of each row, of which each wants one at least.
-    fn wave(&mut self, open: &mut [Open<'_, '_, '_>]) {
+    fn wave(&mut self, open: &mut [Open<'_, '_>]) {
         let (mut wanted, mut draws, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
-        let places = |(row, _, out): &Open<'_, '_, '_>| {
-            let made = out.tokens.len() + 1;
-            if row.judge.is_strict() { made..row.width.min(made + WAVE) } else { made..row.width }
-        };
         for one in &*open {
-            let (row, first, _) = one;
-            for j in places(one) {
+            let Open { row, first, .. } = one;
+            for j in one.places() {
                 wanted.push(first + j);
                 let position = row.draw.position + j as u32 - 1;
                 draws.push(Draw { position, ..row.draw });
@@ -114,8 +133,8 @@ impl DflashDrafter {
         confidences(cpu, &self.logits, ids, &self.chosen, &mut self.confidences);
         let mut proposals = self.chosen.iter().zip(&self.confidences);
         for one in open {
-            for (&token, &confidence) in proposals.by_ref().take(places(one).len()) {
-                one.2.push(token, confidence);
+            for (&token, &confidence) in proposals.by_ref().take(one.places().len()) {
+                one.out.push(token, confidence);
             }
         }
     }
@@ -136,19 +155,22 @@ impl Drafter for DflashDrafter {
         &self.model.config().target_layers
     }
 
-    /// The block is always drafted at its full width, which is what the drafter was trained at. The
-    /// head runs on positions that may be verified, a few of each row at a time.
+    /// Of the numbers of positions that the drafter was trained with, the least is drafted that holds
+    /// what is expected to be worth it. The head runs on positions that may be verified, a few of each row
+    /// at a time.
     fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
         self.settle();
-        let (block, context) = (self.block(), self.model.config().body.context);
-        let mut tokens = vec![self.model.config().mask_id; block];
+        let (most, context) = (self.block(), self.model.config().body.context);
+        let mut tokens = vec![self.model.config().mask_id; most];
         self.pass.clear();
         let mut open = Vec::new();
         for (row, out) in rows.iter().zip(out) {
-            if in_reach(row, block, context) {
+            if in_reach(row, most, context) {
+                let block = self.model.config().holding(row.likely + 1);
                 tokens[0] = row.anchor;
-                open.push((row, self.pass.rows(), out));
-                self.pass.push_block(&tokens, row.len, row.pages);
+                let (first, width) = (self.pass.rows(), row.width.min(block));
+                open.push(Open { row, first, width, out });
+                self.pass.push_block(&tokens[..block], row.len, row.pages);
             }
         }
         if open.is_empty() {
@@ -158,10 +180,7 @@ impl Drafter for DflashDrafter {
         self.model.draft(cpu, w, &self.kv, &self.target, &self.pass);
         while !open.is_empty() {
             self.wave(&mut open);
-            open.retain(|(row, _, out)| {
-                let made = out.tokens.len();
-                made + 1 < row.width && row.judge.worth(&out.confidences) == made
-            });
+            open.retain(Open::wants_more);
         }
     }
 
@@ -184,5 +203,84 @@ impl Drafter for DflashDrafter {
         features.clear();
         positions.clear();
         slots.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draft::{Calibration, Judge};
+    use kernels::kv_store::KvFormat;
+    use model::Precision;
+    use model::checkpoint::Checkpoint;
+    use std::path::Path;
+
+    const BLOCK: usize = 8;
+
+    /// The tiny drafter, as one that was trained with blocks of these numbers of positions.
+    fn drafter(blocks: &[usize]) -> DflashDrafter {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models");
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let copy =
+            |file| std::fs::copy(fixtures.join("dflash").join(file), folder.path().join(file));
+        copy("model.safetensors").expect("copies");
+        let text = std::fs::read(fixtures.join("dflash/config.json")).expect("reads");
+        let mut config: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        config["dflash_config"]["block_sizes"] = blocks.into();
+        config["block_size"] = blocks[blocks.len() - 1].into();
+        let text = serde_json::to_string(&config).expect("JSON");
+        std::fs::write(folder.path().join("config.json"), text).expect("writes");
+
+        let (cpu, precision) = (Cpu::new(2), Precision::AsStored);
+        let files = Checkpoint::open(&fixtures.join("qwen3")).expect("the target opens");
+        let target = Decoder::load(&cpu, &files, precision).expect("the target loads");
+        let config = files.config();
+        let model = Dflash::load(&cpu, folder.path(), config, None, precision).expect("loads");
+        let (kv, vocab) = (model.kv_pool(KvFormat::F32, 4, 16), config.vocab);
+        DflashDrafter::new(cpu, model, Arc::new(target), kv, vocab)
+    }
+
+    /// Rows of different anchors, with their widths, prices and what is expected of them.
+    fn propose(drafter: &mut DflashDrafter, asked: &[(usize, f32, usize)]) -> Vec<Draft> {
+        let calibration = Calibration::NEW;
+        let draw =
+            Draw { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 0, position: 6 };
+        let row = |(i, &(width, price, likely)): (usize, &(usize, f32, usize))| DraftRow {
+            request: i as u64,
+            anchor: 40 + i as u32,
+            len: 5,
+            width,
+            judge: Judge::new(&calibration, price),
+            likely,
+            pages: &[1],
+            draw,
+            shaper: None,
+            allowed: None,
+        };
+        let rows: Vec<DraftRow<'_>> = asked.iter().enumerate().map(row).collect();
+        let mut out = vec![Draft::default(); rows.len()];
+        drafter.propose(&rows, &mut out);
+        out
+    }
+
+    /// A price that every draft is worth.
+    const CHEAP: f32 = 1e-30;
+
+    /// What stands in a block of `block` positions behind the anchor of row `i` of four.
+    fn alone(block: usize, i: usize) -> Draft {
+        propose(&mut drafter(&[block]), &[(block, 0.0, block - 1); 4]).swap_remove(i)
+    }
+
+    #[test]
+    fn blocks_are_as_narrow_as_what_is_expected() {
+        let mut drafter = drafter(&[2, 4, BLOCK]);
+        let asked = [(BLOCK, CHEAP, 1), (BLOCK, CHEAP, 2), (BLOCK, CHEAP, 7), (3, 0.0, 2)];
+        let found = propose(&mut drafter, &asked);
+        for (i, block) in [2, 4, BLOCK].into_iter().enumerate() {
+            assert_eq!(found[i], alone(block, i), "row {i}");
+        }
+        let Draft { tokens, confidences } = alone(4, 3);
+        let (own, sure) = (&found[3].tokens, &found[3].confidences);
+        assert_eq!((&own[..], &sure[..]), (&tokens[..2], &confidences[..2]), "two were asked for");
     }
 }

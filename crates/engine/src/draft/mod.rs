@@ -80,6 +80,8 @@ pub struct DraftRow<'a> {
     pub width: usize,
     /// What drafts have to promise to be verified.
     pub judge: Judge<'a>,
+    /// How many drafts there should be room for: those that are expected to, and some.
+    pub likely: usize,
     /// The request's pages.
     pub pages: &'a [u32],
     /// How the target will choose the token of position `len + 1`; the same noise serves the

@@ -164,7 +164,7 @@ fn device(
             let chosen = if *then == Then::Choose { vec![1] } else { vec![] };
             RowOutcome { tokens: chosen, ..RowOutcome::default() }
         }
-        Work::Block { width, price } => {
+        Work::Block { width, price, .. } => {
             // The sequence's end narrows the last block.
             let width = (*width).min(row.limit - 1 - *len);
             if width == 0 {

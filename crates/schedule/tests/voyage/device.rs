@@ -223,7 +223,7 @@ impl Device {
                 state.len = *start;
                 (*start, tokens.clone(), 0)
             }
-            Work::Block { width, price } => {
+            Work::Block { width, price, .. } => {
                 let RowState { len, anchor } = *state;
                 let width = (*width).min(row.limit - 1 - len);
                 if width == 0 {

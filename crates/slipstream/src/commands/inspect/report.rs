@@ -152,7 +152,7 @@ fn drafter_config(folder: &Path) -> Option<Pairs> {
         (name, nested.or_else(|| config.get(name)).cloned().unwrap_or(Value::Null))
     };
     Some(
-        ["block_size", "num_target_layers", "mask_token_id", "target_layer_ids"]
+        ["block_size", "block_sizes", "num_target_layers", "mask_token_id", "target_layer_ids"]
             .into_iter()
             .map(field)
             .collect(),
