@@ -320,4 +320,5 @@ tuples! {
     A B C D E F G H I J K L M N O Q;
     A B C D E F G H I J K L M N O Q R;
     A B C D E F G H I J K L M N O Q R S;
+    A B C D E F G H I J K L M N O Q R S T;
 }

@@ -8,11 +8,11 @@ use device::cuda::{Cuda, CudaError};
 use kernels::accept::cuda::{Acceptance, Published};
 use kernels::activation::cuda::Activations;
 use kernels::attention::Sight;
-use kernels::attention::cuda::{Attended, Attention, SPLIT, Tail};
+use kernels::attention::cuda::{Attended, Attention, Out, SPLIT, Tail};
 use kernels::choose::cuda::{Choices, Confidences, Draws, Room};
 use kernels::cuda::Pieces;
 use kernels::embed::cuda::Embedding;
-use kernels::gemm::cuda::{Behind, Products};
+use kernels::gemm::cuda::{Behind, Layout, Lines, Products};
 use kernels::norm::cuda::{Kept, Norms};
 use kernels::rope::cuda::{Placed, Rotations, Stored};
 use std::sync::Arc;
@@ -222,7 +222,8 @@ impl Program {
             Input::Attended => (work.attended.read(), Behind::Attention),
             Input::Gated => (work.gated.read(), Behind::Short),
         };
-        let (packed, x) = (work.weights.range(weight.at.clone()), (x, self.rows));
+        let x = Lines { x, rows: self.rows, layout: Layout::Rows };
+        let packed = work.weights.range(weight.at.clone());
         let products = &self.kernels.products;
         products.launch(work.queue, (&weight.shape, behind), packed, x, work.pieces.all());
     }
@@ -243,7 +244,8 @@ impl Program {
             first: feature * hidden,
             stride: self.plan.model.draft_layers * hidden,
         });
-        self.kernels.norms.add_norm(work.queue, x, delta, (ones, EPS), work.hidden.all(), kept);
+        let out = (work.hidden.all(), Layout::Rows);
+        self.kernels.norms.add_norm(work.queue, x, delta, (ones, EPS), out, kept);
     }
 
     fn embed(&self, work: &mut Work<'_>, masks: bool) {
@@ -279,7 +281,7 @@ impl Program {
     fn swiglu(&self, work: &mut Work<'_>, layer: &Layer) {
         let (at, shape) = (work.pieces.read(), layer.gate_up.shape);
         let both = Pieces { at, shape, rows: self.rows() };
-        self.kernels.activations.swiglu(work.queue, both, work.gated.all());
+        self.kernels.activations.swiglu(work.queue, both, (work.gated.all(), Layout::Rows));
     }
 
     fn pool(&self, work: &Work<'_>, at: usize) -> std::ops::Range<usize> {
@@ -331,7 +333,8 @@ impl Program {
             scale: 1.0 / (heads.dim as f32).sqrt(),
             window: None,
         };
-        let (q, parts, out) = (work.q.read(), work.parts.all(), work.attended.all());
+        let (q, parts) = (work.q.read(), work.parts.all());
+        let out = Out { to: work.attended.all(), first: 0, layout: Layout::Rows };
         self.kernels.attention.launch(work.queue, attended, q, parts, out);
     }
 

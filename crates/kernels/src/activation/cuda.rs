@@ -1,6 +1,7 @@
 //! SwiGLU on a CUDA card.
 
 use crate::cuda::{In, Pieces, count, source, threads_for};
+use crate::gemm::cuda::Layout;
 use device::cuda::{Cuda, CudaError, CudaSliceMut, Kernel, Module, Queue, Source, Writes};
 
 /// The code of the card.
@@ -11,7 +12,8 @@ type Swiglu = (In<f32>, Writes<u16>, u32, u32, u32, u32);
 /// The activations of a card.
 #[derive(Clone)]
 pub struct Activations {
-    swiglu: Kernel<Swiglu>,
+    /// By how the rows lie that it leaves.
+    swiglu: [Kernel<Swiglu>; 2],
 }
 
 impl Activations {
@@ -23,21 +25,35 @@ impl Activations {
         let module = Module::load(cuda, &SOURCE)?;
         // SAFETY: kernel.cu declares these parameters, stops when a slice is too short for the other
         // arguments, and waits before it reads what kernels write.
-        Ok(Activations { swiglu: unsafe { module.early_kernel("swiglu", 0) }? })
+        unsafe {
+            let swiglu =
+                [module.early_kernel("swiglu", 0)?, module.early_kernel("swiglu_tiles", 0)?];
+            Ok(Activations { swiglu })
+        }
     }
 
-    /// `out = silu(gate) · up`, narrowed, `[rows, width]`; the product's columns are `width` gates and
-    /// then as many ups.
+    /// `out = silu(gate) · up`, narrowed, rows of `width` that lie as `layout` says; the product's columns are
+    /// `width` gates and then as many ups.
     ///
     /// # Panics
     /// When the shapes do not match, or the width is not a multiple of 4.
-    pub fn swiglu(&self, queue: &Queue, both: Pieces<'_>, out: CudaSliceMut<'_, u16>) {
+    pub fn swiglu(
+        &self,
+        queue: &Queue,
+        both: Pieces<'_>,
+        (out, layout): (CudaSliceMut<'_, u16>, Layout),
+    ) {
         let Pieces { at, shape, rows } = both;
         both.check();
         let width = shape.n / 2;
         assert!(shape.n.is_multiple_of(8), "{} columns are gates and ups in fours", shape.n);
-        assert!(out.len() >= rows as usize * width, "{rows} rows of {width}");
-        let given = (at, out, shape.steps(), both.workers(), rows, count(width));
-        queue.launch(&self.swiglu, threads_for(rows as usize * width / 4, 128), given);
+        assert!(out.len() >= layout.elements(rows as usize, width), "{rows} rows of {width}");
+        let (steps, workers) = (shape.steps(), both.workers());
+        let given = (at, out, steps, workers, rows, count(width));
+        queue.launch(
+            &self.swiglu[layout as usize],
+            threads_for(rows as usize * width / 4, 128),
+            given,
+        );
     }
 }

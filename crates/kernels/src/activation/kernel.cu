@@ -1,11 +1,13 @@
 // SwiGLU of the pieces of one product whose columns are the gates and then the ups.
 
-// out[row][i] = silu(gate) · up; out is [rows][width], the product has 2 width columns.
-extern "C" __global__ void swiglu(const float *pieces, u64 pieces_len, u16 *out, u64 out_len, u32 steps,
-                                  u32 workers, u32 rows, u32 width)
+// out[row][i] = silu(gate) · up; out has rows of `width`, in tiles or not, the product 2 width columns.
+template <bool TILES>
+static __device__ void gated(const float *pieces, u64 pieces_len, u16 *out, u64 out_len, u32 steps, u32 workers,
+                             u32 rows, u32 width)
 {
     let_next_start();
-    expect(width % 4 == 0 && out_len >= (u64)rows * width);
+    const Lines<TILES> lines = {out, width};
+    expect(width % (TILES ? 32 : 4) == 0 && out_len >= lines.elements(rows));
     wait_for_earlier();
     const Pieces sums(pieces, pieces_len, steps, workers, rows, 2 * width);
     const u32 quads = width / 4, all = rows * quads;
@@ -17,6 +19,18 @@ extern "C" __global__ void swiglu(const float *pieces, u64 pieces_len, u16 *out,
         const float b = gate.y / (1.0f + expf(-gate.y)) * up.y;
         const float c = gate.z / (1.0f + expf(-gate.z)) * up.z;
         const float d = gate.w / (1.0f + expf(-gate.w)) * up.w;
-        ((uint2 *)(out + (u64)row * width))[i % quads] = make_uint2(narrowed(a, b), narrowed(c, d));
+        lines.put(row, column, narrowed(a, b), narrowed(c, d));
     }
+}
+
+extern "C" __global__ void swiglu(const float *pieces, u64 pieces_len, u16 *out, u64 out_len, u32 steps,
+                                  u32 workers, u32 rows, u32 width)
+{
+    gated<false>(pieces, pieces_len, out, out_len, steps, workers, rows, width);
+}
+
+extern "C" __global__ void swiglu_tiles(const float *pieces, u64 pieces_len, u16 *out, u64 out_len, u32 steps,
+                                        u32 workers, u32 rows, u32 width)
+{
+    gated<true>(pieces, pieces_len, out, out_len, steps, workers, rows, width);
 }

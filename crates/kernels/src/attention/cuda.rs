@@ -9,6 +9,7 @@
 
 use super::Sight;
 use crate::cuda::{In, count, source, threads_for};
+use crate::gemm::cuda::Layout;
 use crate::rope::cuda::{Heads, StepRows};
 use device::cuda::{
     Cuda, CudaError, CudaSlice, CudaSliceMut, Grid, Kernel, Module, Queue, Source, Writes,
@@ -53,9 +54,10 @@ type Parts = (
     u32,
     u32,
     u32,
+    u32,
     f32,
 );
-type Combine = (In<f32>, Writes<u16>, u32, u32);
+type Combine = (In<f32>, Writes<u16>, u32, u32, u32);
 
 /// Numbers that describe a tile.
 pub const TILE: usize = 5;
@@ -123,6 +125,16 @@ pub struct Attended<'j> {
     pub scale: f32,
     /// Sliding window, as [`super::Launch::window`].
     pub window: Option<usize>,
+}
+
+/// Where rows of heads are written.
+pub struct Out<'j> {
+    /// Rows of `heads · dim`.
+    pub to: CudaSliceMut<'j, u16>,
+    /// Which of them is the launch's first.
+    pub first: usize,
+    /// How they lie.
+    pub layout: Layout,
 }
 
 /// The kernels for heads of one size.
@@ -193,7 +205,7 @@ impl Attention {
         rows * heads.q * RANKS * (heads.dim + 4)
     }
 
-    /// `out` and `q` are `[rows, heads, dim]`; `parts` is room for [`Attention::parts`] floats. Pages
+    /// `q` is `[rows, heads, dim]`, and so is `out`, in rows that lie as it says; `parts` is room for [`Attention::parts`] floats. Pages
     /// hold a power of two of tokens. A context of more than `splits` times [`SPLIT`] ends the device.
     ///
     /// # Panics
@@ -204,7 +216,7 @@ impl Attention {
         attended: Attended<'_>,
         q: CudaSlice<'_, u16>,
         mut parts: CudaSliceMut<'_, f32>,
-        mut out: CudaSliceMut<'_, u16>,
+        Out { to: mut out, first, layout }: Out<'_>,
     ) {
         let Attended { keys, values, tail, step, tiles, heads, splits, scale, window } = attended;
         let rows = step.spans.len();
@@ -216,8 +228,12 @@ impl Attention {
         assert!(heads.kv > 0 && heads.q.is_multiple_of(heads.kv), "{heads:?}");
         assert!(step.page_size.is_power_of_two(), "pages of {} tokens", step.page_size);
         assert!(window != Some(0), "a window holds at least the row itself");
-        let elements = rows * heads.q * heads.dim;
-        assert!(q.len() >= elements && out.len() >= elements, "q and out are {rows} rows");
+        let width = heads.q * heads.dim;
+        assert!(
+            q.len() >= rows * width && out.len() >= layout.elements(first + rows, width),
+            "q and out are {rows} rows"
+        );
+        let first_and_tiles = count(first) * 2 + layout as u32;
         assert!(parts.len() >= Attention::parts(heads, rows), "the parts of {rows} rows");
         assert!(tiles.len().is_multiple_of(TILE), "whole tiles");
         let none = keys.range(0..0);
@@ -246,6 +262,7 @@ impl Attention {
             count(splits),
             count(each) * 4 + sight,
             window.map_or(u32::MAX, count),
+            first_and_tiles,
             scale,
         );
         let grid = Grid { blocks: count(places * RANKS / each), threads: THREADS };
@@ -254,7 +271,8 @@ impl Attention {
         }
         queue.launch(&sized.apart, grid, given);
         let grid = threads_for(rows * heads.q * 32, MERGING);
-        queue.launch(&sized.combine, grid, (parts.read(), out, count(rows), count(heads.q)));
+        let given = (parts.read(), out, count(rows), count(heads.q), first_and_tiles);
+        queue.launch(&sized.combine, grid, given);
     }
 
     /// The kernel whose ranks merge by themselves, if it suits so many tiles and KV heads, and ranks of

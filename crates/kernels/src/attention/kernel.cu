@@ -224,10 +224,36 @@ template <u32 DIM> struct Seen {
     }
 };
 
-// What the ranks found of one vector, merged in order and written; a lane has DIM / 32 elements. A rank
-// without weight saw no key, and what stands for its sums is nothing.
+// Where rows of heads are written: the first of a launch is row `first` there.
+struct Out {
+    u16 *at;
+    u64 len;
+    u32 width, first;
+    bool tiles;
+
+    __device__ Out(u16 *out, u64 len, u32 width, u32 first_and_tiles)
+        : at(out), len(len), width(width), first(first_and_tiles / 2), tiles(first_and_tiles % 2 != 0)
+    {
+        expect(!tiles || width % 32 == 0);
+    }
+
+    __device__ bool holds(u32 rows) const
+    {
+        return (tiles ? Lines<true>{at, width}.elements(first + rows) : Lines<false>{at, width}.elements(first + rows)) <= len;
+    }
+
+    // Two elements of a row, from an even column on.
+    __device__ u32 *two(u32 row, u32 column) const
+    {
+        return tiles ? Lines<true>{at, width}.two(first + row, column) : Lines<false>{at, width}.two(first + row, column);
+    }
+};
+
+// What the ranks found of one vector, the `place`th of all rows' heads, merged in order and written; a lane has
+// DIM / 32 elements. A rank without weight saw no key, and what stands for its sums is nothing.
 template <u32 DIM>
-static __device__ void merge(const float (&sums)[RANKS][DIM / 32], const float2 (&found)[RANKS], u16 *out)
+static __device__ void merge(const float (&sums)[RANKS][DIM / 32], const float2 (&found)[RANKS], const Out &out,
+                             u64 place, u32 lane)
 {
     float largest = LOWEST, weight = 0.0f, all[DIM / 32] = {};
 #pragma unroll
@@ -244,9 +270,11 @@ static __device__ void merge(const float (&sums)[RANKS][DIM / 32], const float2 
             all[i] = __fadd_rn(all[i], __fmul_rn(sums[rank][i], factor));
     }
     const float inverse = weight > 0.0f ? 1.0f / weight : 0.0f;
+    const u32 heads = out.width / DIM, row = (u32)(place / heads);
+    const u32 column = (u32)(place % heads) * DIM + lane * (DIM / 32);
 #pragma unroll
     for (u32 i = 0; i < DIM / 32; i += 2)
-        *(u32 *)(out + i) = narrowed(all[i] * inverse, all[i + 1] * inverse);
+        *out.two(row, column + i) = narrowed(all[i] * inverse, all[i + 1] * inverse);
 }
 
 #if __CUDA_ARCH__ >= 900
@@ -411,8 +439,7 @@ template <u32 DIM> struct Given {
     u64 lengths_len;
     const u32 *tiles;
     u64 tiles_len;
-    u16 *out;
-    u64 out_len;
+    Out out;
     u32 heads, splits, sight, window;
 
     // What the tile and the KV head of some index look at.
@@ -425,7 +452,7 @@ template <u32 DIM> struct Given {
         const Tile tile = {tiles[at * 5], tiles[at * 5 + 1], tiles[at * 5 + 2], tiles[at * 5 + 3], tiles[at * 5 + 4]};
         expect(tile.span < lengths_len && tile.span < firsts_len && tile.rows * group <= VECTORS);
         expect(tile.offset <= tile.row);
-        expect((u64)(tile.row + tile.rows) * heads * DIM <= (q_len < out_len ? q_len : out_len));
+        expect((u64)(tile.row + tile.rows) * heads * DIM <= q_len && out.holds(tile.row + tile.rows));
         const u32 length = lengths[tile.span];
         its.first_page = firsts[tile.span];
         its.length = length;
@@ -484,7 +511,7 @@ template <u32 DIM> static __device__ void together(const Given<DIM> &given, floa
                 sums[i][j + 1] = two.y;
             }
         }
-        merge<DIM>(sums, its, given.out + rows.place(vector) * DIM + lane * (DIM / 32));
+        merge<DIM>(sums, its, given.out, rows.place(vector), lane);
     }
     // Nobody leaves before the others have read.
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
@@ -516,6 +543,9 @@ static __device__ void apart(const Given<DIM> &given, float *parts, u64 parts_le
                       float *part = parts + (rows.place(vector + i * 8) * RANKS + rank) * stride<DIM>();
                       if (lane % 4 == 0)
                           *(float2 *)(part + DIM) = make_float2(seen.largest[i], seen.weight[i]);
+                      // What saw no key is not looked at.
+                      if (!(seen.weight[i] > 0.0f))
+                          continue;
 #pragma unroll
                       for (u32 d = 0; d < DIM / 8; d++)
                           *(float2 *)(part + d * 8 + lane % 4 * 2) = make_float2(seen.sums[d][i * 2], seen.sums[d][i * 2 + 1]);
@@ -525,36 +555,40 @@ static __device__ void apart(const Given<DIM> &given, float *parts, u64 parts_le
 
 // out[row][head] = what the ranks found, merged in order. A warp is one head of one row.
 template <u32 DIM>
-static __device__ void combine(const float *parts, u64 parts_len, u16 *out, u64 out_len, u32 rows, u32 heads)
+static __device__ void combine(const float *parts, u64 parts_len, const Out &out, u32 rows, u32 heads)
 {
     let_next_start();
     const u64 unit = (blockIdx.x * (u64)blockDim.x + threadIdx.x) / 32;
     const u32 lane = threadIdx.x % 32;
-    expect(out_len >= (u64)rows * heads * DIM && parts_len >= (u64)rows * heads * RANKS * stride<DIM>());
+    expect(out.holds(rows) && parts_len >= (u64)rows * heads * RANKS * stride<DIM>());
     wait_for_earlier();
     if (unit >= (u64)rows * heads)
         return;
     float sums[RANKS][DIM / 32];
     float2 found[RANKS];
+    // Of a short context most ranks saw no key, and what they would have left is most of what there is.
+#pragma unroll
+    for (u32 rank = 0; rank < RANKS; rank++)
+        found[rank] = *(const float2 *)(parts + (unit * RANKS + rank) * stride<DIM>() + DIM);
 #pragma unroll
     for (u32 rank = 0; rank < RANKS; rank++) {
         const float *part = parts + (unit * RANKS + rank) * stride<DIM>();
-        found[rank] = *(const float2 *)(part + DIM);
 #pragma unroll
         for (u32 i = 0; i < DIM / 32; i++)
-            sums[rank][i] = part[lane * (DIM / 32) + i];
+            sums[rank][i] = found[rank].y > 0.0f ? part[lane * (DIM / 32) + i] : 0.0f;
     }
-    merge<DIM>(sums, found, out + unit * DIM + lane * (DIM / 32));
+    merge<DIM>(sums, found, out, unit, lane);
 }
 
-// `sight_and_each`: four times the ranks of a block of threads, and what rows see.
+// `sight_and_each`: four times the ranks of a block of threads, and what rows see. `first_and_tiles`: twice the
+// row of `out` that is the first one's, and whether its rows lie in tiles.
 #define PARAMETERS                                                                                       \
     const u16 *q, u64 q_len, const u16 *keys, u64 keys_len, const u16 *values, u64 values_len,           \
         const u16 *tail_keys, u64 tail_keys_len, const u16 *tail_values, u64 tail_values_len,            \
         const u32 *pages, u64 pages_len, const u32 *firsts, u64 firsts_len, const u32 *lengths,          \
         u64 lengths_len, const u32 *tiles, u64 tiles_len, float *parts, u64 parts_len, u16 *out,         \
         u64 out_len, u32 heads, u32 kv_heads, u32 page_size, u32 splits, u32 sight_and_each, u32 window, \
-        float scale
+        u32 first_and_tiles, float scale
 #define GIVEN(DIM)                                                                                       \
     expect(page_size > 0 && (page_size & (page_size - 1)) == 0);                                         \
     const u64 len = keys_len < values_len ? keys_len : values_len;                                       \
@@ -562,7 +596,8 @@ static __device__ void combine(const float *parts, u64 parts_len, u16 *out, u64 
     const Keys<DIM> where = {keys, values, tail_keys, tail_values, len, tail_len, pages, pages_len,      \
                              0, kv_heads, 0, (u32)__ffs(page_size) - 1, 0, 0, 0, 0, 0};                  \
     const Given<DIM> given = {q, q_len, where, firsts, firsts_len, lengths, lengths_len, tiles,          \
-                              tiles_len, out, out_len, heads, splits, sight_and_each % 4, window};
+                              tiles_len, Out(out, out_len, heads * DIM, first_and_tiles),                \
+                              heads, splits, sight_and_each % 4, window};
 
 #if __CUDA_ARCH__ >= 900
 // Registers of a thread where ranks are few: so few that the next product starts beside a rank, and so
@@ -588,9 +623,9 @@ const u32 SPREAD = 160;
         apart<DIM>(given, parts, parts_len, sight_and_each / 4, scale * LOG2_E);                         \
     }                                                                                                    \
     extern "C" __global__ void combine_##DIM(const float *parts, u64 parts_len, u16 *out, u64 out_len,   \
-                                             u32 rows, u32 heads)                                        \
+                                             u32 rows, u32 heads, u32 first_and_tiles)                   \
     {                                                                                                    \
-        combine<DIM>(parts, parts_len, out, out_len, rows, heads);                                       \
+        combine<DIM>(parts, parts_len, Out(out, out_len, heads * DIM, first_and_tiles), rows, heads);    \
     }
 
 ATTENTION(64)

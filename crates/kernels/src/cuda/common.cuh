@@ -54,6 +54,20 @@ inline __device__ void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// A packed weight has what 16 columns multiply in half a step as four times 8 columns of 16 bytes: the columns
+// 8 further are 512 bytes away, what follows in k 128. Where a lane reads of it, and what it multiplies.
+inline __device__ u32 place_of(u32 lane) { return lane % 8 * 16 + lane / 8 % 2 * 512 + lane / 16 * 128; }
+
+inline __device__ uint4 fragment(const void *at)
+{
+    uint4 a;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
+                 : "r"((u32)__cvta_generic_to_shared(at))
+                 : "memory");
+    return a;
+}
+
 // Copies 16 bytes to shared memory, of which the first `bytes` come from `from` and the others are
 // zero.
 inline __device__ void copy_async(void *to, const void *from, u32 bytes)
@@ -73,6 +87,35 @@ template <int N> inline __device__ void await_copies()
 
 // Columns of a product whose sums are cut at the same places.
 const u32 BLOCK = 128;
+
+// Rows that a product will multiply, one behind the other or in tiles of 128 as the product of many rows reads
+// them: [step][half][pair][row][8], each quarter of 8 elements having two in each half and pair.
+template <bool TILES> struct Lines {
+    u16 *at;
+    u32 width;
+
+    // Elements that so many take.
+    __device__ u64 elements(u32 rows) const { return (u64)(TILES ? (rows + 127) / 128 * 128 : rows) * width; }
+
+    // The two elements of a row from `column` on, which is a multiple of 2.
+    __device__ u32 *two(u32 row, u32 column) const
+    {
+        if (!TILES)
+            return (u32 *)(at + (u64)row * width + column);
+        const u32 words = column % 8 / 2 * 512 + row % 128 * 4 + column % 32 / 8;
+        return (u32 *)at + ((u64)(row / 128) * (width / 32) + column / 32) * 2048 + words;
+    }
+
+    // Four from `column` on, a multiple of 4.
+    __device__ void put(u32 row, u32 column, u32 low, u32 high) const
+    {
+        if (TILES) {
+            *two(row, column) = low;
+            *two(row, column + 2) = high;
+        } else
+            *(uint2 *)two(row, column) = make_uint2(low, high);
+    }
+};
 
 const u32 AT_ONCE = 6; // pieces whose loads do not wait for each other
 

@@ -11,24 +11,30 @@
 
 use device::cuda::{CudaSlice, Grid, Reads, Source};
 
-/// The source of an operation: what all begin with, and its own file.
+/// The source of an operation: what all begin with, and its own files.
 macro_rules! source {
     ($operation:literal) => {
         $crate::cuda::source!($operation, "kernel.cu")
     };
-    ($operation:literal, $file:literal) => {
+    ($operation:literal, $file:literal $(, $more:literal)*) => {
         ::device::cuda::Source {
             name: concat!($operation, "/", $file),
             text: concat!(
                 include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/cuda/common.cuh")),
-                "#line 1 \"",
-                $operation,
-                "/",
-                $file,
-                "\"\n",
-                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/", $operation, "/", $file)),
+                $crate::cuda::source!(@file $operation, $file),
+                $($crate::cuda::source!(@file $operation, $more),)*
             ),
         }
+    };
+    (@file $operation:literal, $file:literal) => {
+        concat!(
+            "#line 1 \"",
+            $operation,
+            "/",
+            $file,
+            "\"\n",
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/", $operation, "/", $file)),
+        )
     };
 }
 pub(crate) use source;

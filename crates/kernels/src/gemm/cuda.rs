@@ -16,7 +16,7 @@ use device::cuda::{
 /// The code of the card.
 pub const SOURCE: Source = source!("gemm");
 /// The code of the card for more than [`MOST_ROWS`] rows.
-pub const WIDE_SOURCE: Source = source!("gemm", "wide.cu");
+pub const WIDE_SOURCE: Source = source!("gemm", "wide.cuh", "hopper.cuh", "wide.cu");
 
 /// Columns whose sums are cut at the same places.
 pub const BLOCK: usize = 128;
@@ -28,17 +28,16 @@ pub const MOST_ROWS: usize = 64;
 const FEW_ROWS: usize = 8;
 /// Most rows of any launch.
 pub const MANY_ROWS: usize = 1 << 16;
-/// Most rows of a launch that leaves pieces. Of more, the blocks of columns alone are work for every
-/// multiprocessor, so that a block's pieces are added up at once; of fewer they are where they fill the
-/// card so many times.
-const PIECED_ROWS: usize = 256;
+/// Most rows of a launch that leaves pieces. Of more, a block's pieces are added up at once; of fewer they
+/// are where the blocks of columns fill the card so many times.
+const PIECED_ROWS: usize = TILE;
 
 const THREADS: u32 = 256;
 /// Bytes of a weight that a block of threads holds in shared memory: 8 warps, 7 halves of a step of a
 /// side each.
 const HELD: u32 = 8 * 7 * 2048;
 /// Rows of a tile of the product of many rows.
-const TILE: usize = 128;
+pub const TILE: usize = 128;
 /// Bytes that a block of threads has of it in shared memory: the sums of earlier pieces, and eight
 /// steps of both operands.
 const TILED: u32 = 128 * 128 * 4 + 8 * 2 * 8192;
@@ -108,7 +107,7 @@ impl Shape {
         (self.blocks() + self.workers_of(rows) as usize) * rows * BLOCK
     }
 
-    /// Elements that a product of `rows` rows needs: what it leaves, and its rows once more, arranged.
+    /// Elements that a product of `rows` rows needs: what it leaves, and its rows once more, in tiles.
     fn room(&self, rows: usize) -> usize {
         let arranged = if rows > MOST_ROWS { rows.next_multiple_of(TILE) * self.k / 2 } else { 0 };
         self.sums(rows) + arranged
@@ -117,8 +116,8 @@ impl Shape {
     /// Elements of the buffer of a product of up to `rows` rows: it leaves its sums there, in pieces
     /// that their readers add up or, of many rows, whole, and arranges the rows behind them.
     pub fn pieces(&self, rows: usize) -> usize {
-        let most = [MOST_ROWS, TILE, PIECED_ROWS, rows].map(|most| self.room(rows.min(most)));
-        most.into_iter().max().expect("four sizes")
+        let most = [MOST_ROWS, PIECED_ROWS, rows].map(|most| self.room(rows.min(most)));
+        most.into_iter().max().expect("three sizes")
     }
 
     /// Where element (`row`, `column`) of the weight lies in the packed weight.
@@ -126,11 +125,10 @@ impl Shape {
         let (block, within) = (row / BLOCK, row % BLOCK);
         let (step, e) = (column / STEP, column % STEP);
         let (side, tile, group, high) = (within / 64, within / 16 % 4, within % 8, within / 8 % 2);
-        // Lane `quad` of a group has elements 8 quad .. 8 quad + 8, four for each half of the step.
+        // Lane `quad` of a row has elements 8 quad .. 8 quad + 8, four for each half of the step.
         let (quad, half, pair, odd) = (e / 8, e / 4 % 2, e / 2 % 2, e % 2);
-        let lane = group * 4 + quad;
         let tiles = ((block * (self.k / STEP) + step) * 2 + side) * 4 + tile;
-        ((tiles * 2 + half) * 32 + lane) * 8 + pair * 4 + high * 2 + odd
+        (((tiles * 2 + high) * 2 + half) * 2 + pair) * 64 + group * 8 + quad * 2 + odd
     }
 
     /// Packs `weight`, `[n, k]`; rows that fill the last block are zero.
@@ -147,6 +145,54 @@ impl Shape {
         }
         packed
     }
+}
+
+/// How the rows of x lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// One behind the other.
+    Rows,
+    /// In tiles of [`TILE`] rows, the last one whole, as the product of many rows reads them: `[step][half]
+    /// [pair][row][8]`. What stands in rows that are too many is of no account.
+    Tiles,
+}
+
+impl Layout {
+    /// Of so many rows that are multiplied together.
+    pub fn of(rows: usize) -> Layout {
+        if rows > MOST_ROWS { Layout::Tiles } else { Layout::Rows }
+    }
+
+    /// Elements of `rows` rows of `width`.
+    pub fn elements(self, rows: usize, width: usize) -> usize {
+        match self {
+            Layout::Rows => rows * width,
+            Layout::Tiles => rows.next_multiple_of(TILE) * width,
+        }
+    }
+
+    /// Where an element of a row of `width` lies.
+    pub fn place(self, (row, column): (usize, usize), width: usize) -> usize {
+        match self {
+            Layout::Rows => row * width + column,
+            Layout::Tiles => {
+                let step = row / TILE * (width / STEP) + column / STEP;
+                let (quad, quarter, odd) = (column % STEP / 8, column % 8 / 2, column % 2);
+                (step * 4 + quarter) * TILE * 8 + row % TILE * 8 + quad * 2 + odd
+            }
+        }
+    }
+}
+
+/// Rows to multiply.
+#[derive(Clone, Copy)]
+pub struct Lines<'j> {
+    /// Their elements.
+    pub x: CudaSlice<'j, u16>,
+    /// How many there are.
+    pub rows: usize,
+    /// How they lie.
+    pub layout: Layout,
 }
 
 /// What a product stands behind; it already fetches its weight meanwhile.
@@ -172,18 +218,35 @@ impl Behind {
 
 type Product = (In<u16>, In<u16>, Writes<f32>, u32, u32, u32, u32);
 type Gather = (In<f32>, Writes<f32>, u32, u32, u32, u32);
-type Arrange = (In<u16>, Writes<f32>, u32, u32, u32, u64);
-type Wide = (In<u16>, Writes<f32>, u32, u32, u32, u32, u32, u32, u64);
-type WideBiased = (In<u16>, In<f32>, Writes<f32>, u32, u32, u32, u32, u32, u32, u64);
+type Arrange = (In<u16>, Writes<u16>, u32, u32, u32);
+type Wide = (In<u16>, In<u16>, Writes<f32>, u32, u32, u32, u32, u32, u32);
+type WideBiased = (In<f32>, In<u16>, In<u16>, Writes<f32>, u32, u32, u32, u32, u32, u32);
+
+/// The same without and with biases.
+#[derive(Clone)]
+struct Both {
+    plain: Kernel<Wide>,
+    biased: Kernel<WideBiased>,
+}
+
+/// What two blocks of threads share, on Hopper.
+#[derive(Clone)]
+struct Shared {
+    /// A weight, between two tiles of rows.
+    weight: Both,
+    /// The phases of one tile.
+    tile: Both,
+}
 
 /// The products of many rows.
 #[derive(Clone)]
 struct Tiled {
     arrange: Kernel<Arrange>,
-    product: Kernel<Wide>,
-    biased: Kernel<WideBiased>,
+    alone: Both,
+    shared: Option<Shared>,
     /// Threads of a block: Hopper has warps for copies alone.
     threads: u32,
+    multiprocessors: usize,
 }
 
 /// The products of a card.
@@ -202,17 +265,27 @@ impl Products {
     /// As [`Module::load`].
     pub fn load(cuda: &Cuda) -> Result<Products, CudaError> {
         let (module, wide) = (Module::load(cuda, &SOURCE)?, Module::load(cuda, &WIDE_SOURCE)?);
-        let threads = if cuda.target() == "sm_90a" { 384 } else { THREADS };
+        let hopper = cuda.target() == "sm_90a";
         // Behind the weight there is room for two of the four sums of a block.
         let shared = |rows: u32| HELD + 2 * rows * BLOCK as u32 * 4;
         // SAFETY: kernel.cu and wide.cu declare these parameters, stop when a slice is too short for the
         // other arguments, and wait before they read activations or write.
         unsafe {
+            let both = |plain, biased| -> Result<Both, CudaError> {
+                let (plain, biased) =
+                    (wide.early_kernel(plain, TILED)?, wide.early_kernel(biased, TILED)?);
+                Ok(Both { plain, biased })
+            };
+            let two = || -> Result<Shared, CudaError> {
+                let weight = both("product_weight", "product_weight_biased")?;
+                Ok(Shared { weight, tile: both("product_tile", "product_tile_biased")? })
+            };
             let tiled = Tiled {
                 arrange: wide.early_kernel("arrange", 0)?,
-                product: wide.early_kernel("product_wide", TILED)?,
-                biased: wide.early_kernel("product_wide_biased", TILED)?,
-                threads,
+                alone: both("product_wide", "product_wide_biased")?,
+                shared: hopper.then(two).transpose()?,
+                threads: if hopper { 384 } else { THREADS },
+                multiprocessors: cuda.multiprocessors() as usize,
             };
             let by_rows = [
                 module.early_kernel("product_8", shared(8))?,
@@ -224,8 +297,9 @@ impl Products {
         }
     }
 
-    /// The pieces of `x · weightᵀ`: `x` is `[rows, k]`, `weight` is packed, `pieces` as
-    /// [`Shape::pieces`] says. `behind` changes when the weight is fetched, and no bits.
+    /// The pieces of `x · weightᵀ`: `x` has rows of `k`, `weight` is packed, `pieces` as
+    /// [`Shape::pieces`] says. `behind` changes when the weight is fetched, and no bits, nor does it matter
+    /// how the rows lie.
     ///
     /// # Panics
     /// When there are no rows or more than [`MANY_ROWS`], or when a slice is shorter than its shape.
@@ -234,12 +308,13 @@ impl Products {
         queue: &Queue,
         (shape, behind): (&Shape, Behind),
         weight: CudaSlice<'_, u16>,
-        (x, rows): (CudaSlice<'_, u16>, usize),
+        lines: Lines<'_>,
         pieces: CudaSliceMut<'_, f32>,
     ) {
-        Products::check(shape, weight, (x, rows), pieces.len());
-        if rows > MOST_ROWS {
-            return self.tiled.launch(queue, (shape, weight), (x, rows), None, pieces);
+        Products::check(shape, weight, &lines, pieces.len());
+        let Lines { x, rows, layout } = lines;
+        if rows > MOST_ROWS || layout == Layout::Tiles {
+            return self.tiled.launch(queue, (shape, weight), lines, None, pieces);
         }
         let kernel = [8, 16, 32].iter().filter(|&&most| rows > most).count();
         let grid = Grid { blocks: shape.workers, threads: THREADS };
@@ -248,34 +323,31 @@ impl Products {
         queue.launch(&self.by_rows[kernel], grid, given);
     }
 
-    /// As [`Products::launch`], of more than [`MOST_ROWS`] rows, with `bias` (`[n]`) added to the first
-    /// piece of each block of columns: what is added up whole takes no bias later.
+    /// As [`Products::launch`], of more than [`MOST_ROWS`] rows or such that lie in tiles, with `bias` (`[n]`)
+    /// added to the first piece of each block of columns: what is added up whole takes no bias later.
     ///
     /// # Panics
-    /// As [`Products::launch`], and when the rows are not so many or there is no bias for each column.
+    /// As [`Products::launch`], and when the rows are few or there is no bias for each column.
     pub fn launch_biased(
         &self,
         queue: &Queue,
         (shape, weight): (&Shape, CudaSlice<'_, u16>),
-        (x, rows): (CudaSlice<'_, u16>, usize),
+        lines: Lines<'_>,
         bias: CudaSlice<'_, f32>,
         pieces: CudaSliceMut<'_, f32>,
     ) {
-        Products::check(shape, weight, (x, rows), pieces.len());
-        assert!(rows > MOST_ROWS, "more than {MOST_ROWS} rows");
+        Products::check(shape, weight, &lines, pieces.len());
+        let few = lines.rows <= MOST_ROWS && lines.layout == Layout::Rows;
+        assert!(!few, "more than {MOST_ROWS} rows, or tiles");
         assert_eq!(bias.len(), shape.n, "a bias for each column");
-        self.tiled.launch(queue, (shape, weight), (x, rows), Some(bias), pieces);
+        self.tiled.launch(queue, (shape, weight), lines, Some(bias), pieces);
     }
 
-    fn check(
-        shape: &Shape,
-        weight: CudaSlice<'_, u16>,
-        (x, rows): (CudaSlice<'_, u16>, usize),
-        pieces: usize,
-    ) {
+    fn check(shape: &Shape, weight: CudaSlice<'_, u16>, lines: &Lines<'_>, pieces: usize) {
+        let (rows, wanted) = (lines.rows, lines.layout.elements(lines.rows, shape.k));
         assert!((1..=MANY_ROWS).contains(&rows), "{rows} rows of a product of 1 to {MANY_ROWS}");
         assert!(weight.len() >= shape.packed(), "a packed weight of {} × {}", shape.n, shape.k);
-        assert!(x.len() >= rows * shape.k, "{rows} rows of {}", shape.k);
+        assert!(lines.x.len() >= wanted, "{rows} rows of {}, {:?}", shape.k, lines.layout);
         assert!(pieces >= shape.room(rows), "room for the pieces of {rows} rows");
     }
 
@@ -298,24 +370,48 @@ impl Tiled {
         &self,
         queue: &Queue,
         (shape, weight): (&Shape, CudaSlice<'_, u16>),
-        (x, rows): (CudaSlice<'_, u16>, usize),
+        Lines { x, rows, layout }: Lines<'_>,
         bias: Option<CudaSlice<'_, f32>>,
-        mut pieces: CudaSliceMut<'_, f32>,
+        pieces: CudaSliceMut<'_, f32>,
     ) {
-        let (tiles, steps, at) = (rows.div_ceil(TILE), shape.steps(), shape.sums(rows) as u64);
-        let units = tiles * TILE * shape.k / STEP;
-        let given = (x, pieces.all(), steps, count(rows), count(tiles), at);
-        queue.launch(&self.arrange, threads_for(units, self.threads), given);
-        let whole = u32::from(shape.workers_of(rows) == 0);
-        let columns = if whole == 1 { shape.blocks() } else { shape.workers as usize };
-        let grid = Grid { blocks: count(columns * tiles), threads: self.threads };
+        let (tiles, steps) = (rows.div_ceil(TILE), shape.steps());
+        let (out, rest) = pieces.split(shape.sums(rows));
+        let mut arranged = rest.numbers::<u16>();
+        if layout == Layout::Rows {
+            let units = tiles * TILE * shape.k / STEP;
+            let given = (x, arranged.all(), steps, count(rows), count(tiles));
+            queue.launch(&self.arrange, threads_for(units, self.threads), given);
+        }
+        let x = match layout {
+            Layout::Rows => arranged.read(),
+            Layout::Tiles => x,
+        };
+        let apart = u32::from(shape.workers_of(rows) > 0);
+        let (kernel, blocks) = self.deal(shape, rows);
+        let grid = Grid { blocks: count(blocks), threads: self.threads };
         let (blocks, workers) = (count(shape.blocks()), shape.workers);
         let (rows, tiles) = (count(rows), count(tiles));
         if let Some(bias) = bias {
-            let given = (weight, bias, pieces, blocks, steps, workers, rows, tiles, whole, at);
-            return queue.launch(&self.biased, grid, given);
+            let given = (bias, weight, x, out, blocks, steps, workers, rows, tiles, apart);
+            return queue.launch(&kernel.biased, grid, given);
         }
-        let given = (weight, pieces, blocks, steps, workers, rows, tiles, whole, at);
-        queue.launch(&self.product, grid, given);
+        let given = (weight, x, out, blocks, steps, workers, rows, tiles, apart);
+        queue.launch(&kernel.plain, grid, given);
+    }
+
+    /// The kernel for so many rows, and its blocks of threads: no more than run at once, which take one piece
+    /// of work after another. Where work is little two of them share a tile, where it is much a weight:
+    /// what each saves is less than the two cost in meeting otherwise.
+    fn deal(&self, shape: &Shape, rows: usize) -> (&Both, usize) {
+        let (tiles, even) = (rows.div_ceil(TILE), self.multiprocessors / 2 * 2);
+        if shape.workers_of(rows) > 0 {
+            return (&self.alone, (shape.workers as usize * tiles).min(self.multiprocessors));
+        }
+        let places = shape.blocks() * tiles;
+        match &self.shared {
+            Some(shared) if 2 * places <= even => (&shared.tile, 2 * places),
+            Some(shared) if tiles.is_multiple_of(2) && places >= 2 * even => (&shared.weight, even),
+            _ => (&self.alone, places.min(self.multiprocessors)),
+        }
     }
 }

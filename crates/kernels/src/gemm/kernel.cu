@@ -2,10 +2,10 @@
 // of `mma`, whatever the number of rows. The weight is the operand of 16 rows, so that 8 activations
 // cost what one does.
 //
-// The weight is packed as [block][step][side][tile][half][lane][8]: what one lane needs for one
-// `mma` is 16 bytes. A warp fetches what it multiplies itself, so warps meet only where a block of
-// columns ends. Within a step of 32, lane `t` of a quad multiplies the elements 8t .. 8t + 7 of k,
-// which are 16 bytes of an activation row.
+// The weight is packed as [block][step][side][tile][eight][half][pair][column][8]: 8 columns of 16 bytes
+// are a matrix for `ldmatrix`, and for the tensor cores of Hopper, which read a step as it lies. A warp
+// fetches what it multiplies itself, so warps meet only where a block of columns ends. Within a step of
+// 32, lane `t` of a quad multiplies the elements 8t .. 8t + 7 of k, which are 16 bytes of an activation row.
 
 const u32 DEPTH = 7; // halves of steps that a warp has in shared memory
 const u32 SIDES = 2; // of a block of columns
@@ -208,11 +208,10 @@ static __device__ void product(const u16 *weight, u64 weight_len, const u16 *x, 
 #pragma unroll
             for (u32 half = 0; half < 2; half++) {
                 ring.await(slot, round);
-                const char *from = ring.slots + slot * HALF + lane * 16;
+                const char *from = ring.slots + slot * HALF + place_of(lane);
 #pragma unroll
                 for (u32 t = 0; t < TILES / 2; t++) {
-                    const uint4 a = *(const uint4 *)(from + t * 1024);
-                    const uint4 b = *(const uint4 *)(from + t * 1024 + 512);
+                    const uint4 a = fragment(from + t * 1024), b = fragment(from + t * 1024 + 256);
 #pragma unroll
                     for (u32 n = 0; n < N; n++) {
                         float(&sum)[4] = sums[n][half * (TILES / 2) + t];

@@ -1,6 +1,7 @@
 //! The residual sum with the norm behind it on a CUDA card, with a copy of the sum for a drafter.
 
 use crate::cuda::{In, Pieces, count, source};
+use crate::gemm::cuda::Layout;
 use device::cuda::{
     Cuda, CudaError, CudaSlice, CudaSliceMut, Grid, Kernel, Module, Queue, Source, Writes,
 };
@@ -19,7 +20,8 @@ type AddNorm =
 /// The norms of a card.
 #[derive(Clone)]
 pub struct Norms {
-    add_norm: Kernel<AddNorm>,
+    /// By how the rows lie that it leaves.
+    add_norm: [Kernel<AddNorm>; 2],
 }
 
 /// Where the residual stream is copied, narrowed: to the elements from `first` on of the rows of `to`,
@@ -55,11 +57,15 @@ impl Norms {
         let module = Module::load(cuda, &SOURCE)?;
         // SAFETY: kernel.cu declares these parameters, stops when a slice is too short for the other
         // arguments, and waits before it reads what kernels write.
-        Ok(Norms { add_norm: unsafe { module.early_kernel("add_norm", 0) }? })
+        unsafe {
+            let add_norm =
+                [module.early_kernel("add_norm", 0)?, module.early_kernel("add_norm_tiles", 0)?];
+            Ok(Norms { add_norm })
+        }
     }
 
-    /// `x += delta`, then `out = rms_norm(x)`, narrowed: `x` and `out` are `[rows, weight.len()]`. `kept`,
-    /// where it is wanted, becomes a copy of `x`.
+    /// `x += delta`, then `out = rms_norm(x)`, narrowed: `x` and `out` have rows of `weight.len()`, those of
+    /// `out` lie as `layout` says. `kept`, where it is wanted, becomes a copy of `x`.
     ///
     /// # Panics
     /// When the shapes do not match, or the width is not a multiple of 4 up to [`MOST_WIDTH`].
@@ -69,16 +75,16 @@ impl Norms {
         x: CudaSliceMut<'_, f32>,
         delta: Option<Pieces<'_>>,
         (weight, eps): (CudaSlice<'_, f32>, f32),
-        out: CudaSliceMut<'_, u16>,
+        (out, layout): (CudaSliceMut<'_, u16>, Layout),
         kept: Option<Kept<'_>>,
     ) {
         let width = weight.len();
         assert!(width.is_multiple_of(4) && (4..=MOST_WIDTH).contains(&width), "a norm of {width}");
+        let rows = x.len() / width;
         assert!(
-            x.len().is_multiple_of(width) && out.len() >= x.len(),
+            x.len().is_multiple_of(width) && out.len() >= layout.elements(rows, width),
             "x and out are rows of {width}"
         );
-        let rows = x.len() / width;
         let (none, out) = out.split(0);
         let Kept { to, first, stride } = kept.unwrap_or(Kept { to: none, first: 0, stride: 0 });
         assert!(first.is_multiple_of(4) && stride.is_multiple_of(4), "rows are kept in fours");
@@ -92,6 +98,6 @@ impl Norms {
         let at = at.unwrap_or(weight.range(0..0));
         let (rows, first, stride) = (count(rows), count(first), count(stride));
         let given = (x, at, weight, out, to, steps, workers, rows, first, stride, eps);
-        queue.launch(&self.add_norm, grid, given);
+        queue.launch(&self.add_norm[layout as usize], grid, given);
     }
 }

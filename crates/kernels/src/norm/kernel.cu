@@ -27,16 +27,17 @@ static __device__ float total(float x)
 }
 
 // x += the pieces of a product (none when `steps` is 0); out = x / sqrt(mean(x²) + eps) · weight. Where there
-// is `kept`, [rows][stride], its columns from `first` on become x, narrowed.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    add_norm(float *x, u64 x_len, const float *pieces, u64 pieces_len, const float *weight,
-             u64 weight_len, u16 *out, u64 out_len, u16 *kept, u64 kept_len, u32 steps, u32 workers,
-             u32 rows, u32 first, u32 stride, float eps)
+// is `kept`, [rows][stride], its columns from `first` on become x, narrowed. The rows of `out` lie in tiles or not.
+template <bool TILES>
+static __device__ void norm(float *x, u64 x_len, const float *pieces, u64 pieces_len, const float *weight,
+                            u64 weight_len, u16 *out, u64 out_len, u16 *kept, u64 kept_len, u32 steps,
+                            u32 workers, u32 rows, u32 first, u32 stride, float eps)
 {
     let_next_start();
     const u32 width = (u32)weight_len, row = blockIdx.x, quads = width / 4;
     expect(blockDim.x == threads_of(quads) && row < rows && width % 4 == 0 && quads <= MOST * THREADS);
-    expect(x_len >= (u64)rows * width && out_len >= (u64)rows * width);
+    const Lines<TILES> lines = {out, width};
+    expect(x_len >= (u64)rows * width && out_len >= lines.elements(rows) && (!TILES || width % 32 == 0));
     const bool keeps = kept_len > 0;
     expect(!keeps || kept_len >= (u64)rows * stride && first + width <= stride && first % 4 == 0 && stride % 4 == 0);
     // No kernel writes weights.
@@ -75,6 +76,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const float4 v = held[i], w = weights[i];
         const u32 low = narrowed(v.x * inverse * w.x, v.y * inverse * w.y);
         const u32 high = narrowed(v.z * inverse * w.z, v.w * inverse * w.w);
-        ((uint2 *)(out + (u64)row * width))[quad] = make_uint2(low, high);
+        lines.put(row, quad * 4, low, high);
     }
 }
+
+#define NORM(NAME, TILES)                                                                                \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                             \
+        NAME(float *x, u64 x_len, const float *pieces, u64 pieces_len, const float *weight,              \
+             u64 weight_len, u16 *out, u64 out_len, u16 *kept, u64 kept_len, u32 steps, u32 workers,     \
+             u32 rows, u32 first, u32 stride, float eps)                                                 \
+    {                                                                                                    \
+        norm<TILES>(x, x_len, pieces, pieces_len, weight, weight_len, out, out_len, kept, kept_len,      \
+                    steps, workers, rows, first, stride, eps);                                           \
+    }
+
+NORM(add_norm, false)
+NORM(add_norm_tiles, true)

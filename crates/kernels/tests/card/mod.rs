@@ -3,6 +3,7 @@
 use device::cuda::{Cuda, CudaOptions};
 use device::{Element, Forward, Lanes, Readback, Shared, Staging};
 use kernels::format::{bf16_from_f32, bf16_to_f32};
+use kernels::gemm::cuda::Layout;
 
 /// Memory of the card, written by the forward lane.
 pub(crate) type Buffer<T> = Shared<T, Forward, Cuda>;
@@ -48,6 +49,20 @@ impl Card {
         );
         filling.pending().land().unwrap_or_else(|lost| panic!("{lost}"))
     }
+}
+
+/// Rows of `width` as `layout` has them.
+pub(crate) fn laid(layout: Layout, x: &[u16], width: usize) -> Vec<u16> {
+    let mut laid = vec![0x7fff; layout.elements(x.len() / width, width)];
+    for (i, &x) in x.iter().enumerate() {
+        laid[layout.place((i / width, i % width), width)] = x;
+    }
+    laid
+}
+
+/// `rows` rows of `width` one behind the other, which lie as `layout` says.
+pub(crate) fn lined(layout: Layout, laid: &[u16], (rows, width): (usize, usize)) -> Vec<u16> {
+    (0..rows * width).map(|i| laid[layout.place((i / width, i % width), width)]).collect()
 }
 
 /// Rounded to bf16.

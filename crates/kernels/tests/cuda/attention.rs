@@ -2,11 +2,12 @@
 //! pages.
 
 use crate::card;
-use crate::card::{Card, close, narrowed, widened};
+use crate::card::{Card, close, lined, narrowed, widened};
 use crate::random::Random;
 use crate::rope::Step;
 use kernels::attention::Sight;
-use kernels::attention::cuda::{Attended, Attention, SPLIT, TILE, Tail, tiles};
+use kernels::attention::cuda::{Attended, Attention, Out, SPLIT, TILE, Tail, tiles};
+use kernels::gemm::cuda::Layout;
 use kernels::rope::cuda::{Heads, StepRows};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,7 +123,10 @@ impl Case {
         let [q, keys, values, tail_k, tail_v] = given.map(|given| card.put(given));
         let (arrays, tiles) = (step.put(card), card.put(tiles));
         let mut parts = card.put(&vec![f32::NAN; Attention::parts(heads, rows)]);
-        let mut out = card.put(&vec![0x7fff; rows * heads.q * heads.dim]);
+        // Written where a launch's first row may stand, in rows or in tiles.
+        let layout = if rows > 64 { Layout::Tiles } else { Layout::Rows };
+        let (first, width) = (rows % 3, heads.q * heads.dim);
+        let mut out = card.put(&vec![0x7fff; layout.elements(first + rows, width)]);
         let readings = arrays.each_ref().map(|array| array.read(lane));
         lane.launch(
             "attention",
@@ -152,10 +156,10 @@ impl Case {
                 let step = StepRows { lengths, spans, offsets, firsts, pages, page_size };
                 let attended =
                     Attended { keys, values, tail, step, tiles, heads, splits, scale, window };
-                attention.launch(queue, attended, q, parts, out);
+                attention.launch(queue, attended, q, parts, Out { to: out, first, layout });
             },
         );
-        card.get(&out)
+        lined(layout, &card.get(&out), (first + rows, width)).split_off(first * width)
     }
 
     /// In f64, the rows of each request in turn.

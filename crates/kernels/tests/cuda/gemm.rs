@@ -1,10 +1,10 @@
 //! Products against f64, and the bits of a row beside others.
 
 use crate::card;
-use crate::card::{Buffer, Card, close, narrowed, widened};
+use crate::card::{Buffer, Card, close, laid, narrowed, widened};
 use crate::random::Random;
 use kernels::cuda::Pieces;
-use kernels::gemm::cuda::{Behind, Products, Shape};
+use kernels::gemm::cuda::{Behind, Layout, Lines, Products, Shape};
 
 /// A weight on the card, and as it is.
 pub(crate) struct Weight {
@@ -31,20 +31,20 @@ impl Weight {
 
     /// The pieces of the product with rows of bf16.
     pub(crate) fn pieces(&self, card: &Card, products: &Products, x: &[u16]) -> Buffer<f32> {
-        self.pieces_behind(card, products, x, Behind::Short)
+        self.pieces_behind(card, products, x, (Behind::Short, Layout::Rows))
     }
 
-    /// The same, behind any kernel.
+    /// The same, behind any kernel, of rows that lie in any way.
     fn pieces_behind(
         &self,
         card: &Card,
         products: &Products,
         x: &[u16],
-        behind: Behind,
+        (behind, layout): (Behind, Layout),
     ) -> Buffer<f32> {
         let (shape, lane, rows) = (self.shape, &card.lanes.forward, x.len() / self.shape.k);
         let mut out = card.put(&vec![f32::NAN; shape.pieces(rows)]);
-        let (x, products) = (card.put(x), products.clone());
+        let (x, products) = (card.put(&laid(layout, x, shape.k)), products.clone());
         lane.launch(
             "product",
             (
@@ -54,7 +54,7 @@ impl Weight {
                 out.write(lane).view(),
             ),
             move |(queue, weight, x, out)| {
-                products.launch(queue, (&shape, behind), weight, (x, rows), out);
+                products.launch(queue, (&shape, behind), weight, Lines { x, rows, layout }, out);
             },
         );
         out
@@ -73,7 +73,8 @@ impl Weight {
                 out.write(lane).view(),
             ),
             move |((queue, weight), (x, bias), out)| {
-                products.launch_biased(queue, (&shape, weight), (x, rows), bias, out);
+                let lines = Lines { x, rows, layout: Layout::Rows };
+                products.launch_biased(queue, (&shape, weight), lines, bias, out);
             },
         );
         out
@@ -152,11 +153,16 @@ fn check(
     for &rows in fewer {
         // The last ones: they stand elsewhere in their tiles.
         let last = &x[(most - rows) * k..];
-        for behind in [Behind::Short, Behind::Attention] {
-            let pieces = weight.pieces_behind(card, &products, last, behind);
+        let ways = [
+            (Behind::Short, Layout::Rows),
+            (Behind::Attention, Layout::Rows),
+            (Behind::Short, Layout::Tiles),
+        ];
+        for way in ways {
+            let pieces = weight.pieces_behind(card, &products, last, way);
             assert!(
                 weight.sums(card, &products, &pieces, rows) == whole[(most - rows) * n..],
-                "{n} × {k}, {workers} workers, {behind:?}: {rows} rows are not those of {most}"
+                "{n} × {k}, {workers} workers, {way:?}: {rows} rows are not those of {most}"
             );
         }
     }
@@ -194,7 +200,7 @@ fn products_of_a_large_model_match() {
     let all = card.cuda.multiprocessors();
     for shape in [(4096, 4096), (6144, 4096), (4096, 12_288)] {
         check(&card, &mut random, (shape, all), (64, &[1, 8, 16, 32]));
-        check(&card, &mut random, (shape, all), (512, &[1, 64, 65, 128, 200, 256, 300]));
+        check(&card, &mut random, (shape, all), (1024, &[1, 64, 65, 128, 200, 256, 300, 512]));
     }
 }
 
@@ -215,6 +221,8 @@ fn few_rows_have_the_bits_of_others() {
     for shape in [(130, 96), (200, 1536)] {
         check(&card, &mut random, (shape, 3), (300, &[1, 9, 64, 65, 129, 257]));
     }
+    // So many columns that two tiles share a weight.
+    check(&card, &mut random, ((132 * 128, 64), 132), (256, &[1, 65, 200]));
 }
 
 /// A bias is added to the first piece of its block, before the others.

@@ -1,7 +1,7 @@
 //! Norms, SwiGLU, embedding, acceptance: against f64 or the CPU's own.
 
 use crate::card;
-use crate::card::{Buffer, Card, close, narrowed, widened};
+use crate::card::{Buffer, Card, close, lined, narrowed, widened};
 use crate::gemm::Weight;
 use crate::random::Random;
 use kernels::accept::accept;
@@ -9,7 +9,7 @@ use kernels::accept::cuda::{Acceptance, Published};
 use kernels::activation::cuda::Activations;
 use kernels::cuda::Pieces;
 use kernels::embed::cuda::Embedding;
-use kernels::gemm::cuda::Products;
+use kernels::gemm::cuda::{Layout, Products};
 use kernels::norm::cuda::{Kept, Norms};
 
 /// Half a unit in the last place of a bf16, beside what f32 arithmetic loses.
@@ -35,13 +35,15 @@ pub(crate) fn product(
 fn norms_add_and_match() {
     let (card, mut random) = (card(), Random::fresh());
     let (norms, lane) = (Norms::load(&card.cuda).expect("the norms load"), &card.lanes.forward);
-    for width in [4, 64, 576, 2052, 4096, 8192] {
+    for width in [4, 64, 64, 576, 2052, 4096, 4096, 8192] {
         let rows = 1 + random.below(20);
         let (weight_of, pieces, sums) = product(&card, &mut random, rows, width);
         let (x, weight) = (random.floats(rows * width, 2.0), random.floats(width, 1.5));
         let added: Vec<f32> = x.iter().zip(&sums).map(|(a, b)| a + b).collect();
         let (mut on_card, factors) = (card.put(&x), card.put(&weight));
-        let mut out = card.put(&vec![0x7fff; rows * width]);
+        let layout =
+            if width % 32 == 0 && random.below(2) == 0 { Layout::Tiles } else { Layout::Rows };
+        let mut out = card.put(&vec![0x7fff; layout.elements(rows, width)]);
         let stride = width + 12;
         let mut taken = card.put(&vec![7; rows * stride]);
         let (norms, shape) = (norms.clone(), weight_of.shape);
@@ -58,7 +60,7 @@ fn norms_add_and_match() {
             move |(queue, mut x, at, weight, out, taken)| {
                 let delta = Some(Pieces { at, shape, rows: rows as u32 });
                 let kept = Some(Kept { to: taken, first: 8, stride });
-                norms.add_norm(queue, x.all(), delta, (weight, 1e-5), out, kept);
+                norms.add_norm(queue, x.all(), delta, (weight, 1e-5), (out, layout), kept);
             },
         );
         assert!(card.get(&on_card) == added, "the residual sum of width {width}");
@@ -79,7 +81,8 @@ fn norms_add_and_match() {
             );
         }
         // f32 sums of squares of one sign lose far less than half a unit of a bf16.
-        close("norm", &widened(&card.get(&out)), &want, |i| want[i].abs() * (BF16 + 1e-4));
+        let got = widened(&lined(layout, &card.get(&out), (rows, width)));
+        close("norm", &got, &want, |i| want[i].abs() * (BF16 + 1e-4));
     }
 }
 
@@ -91,13 +94,15 @@ fn swiglu_matches() {
     for width in [4, 68, 1536, 12_288] {
         let rows = 1 + random.below(16);
         let (weight, pieces, sums) = product(&card, &mut random, rows, 2 * width);
-        let mut out = card.put(&vec![0x7fff; rows * width]);
+        let layout = if width % 32 == 0 { Layout::Tiles } else { Layout::Rows };
+        let mut out = card.put(&vec![0x7fff; layout.elements(rows, width)]);
         let (activations, shape) = (activations.clone(), weight.shape);
         lane.launch(
             "swiglu",
             (lane.queue(), pieces.read(lane).view(), out.write(lane).view()),
             move |(queue, at, out)| {
-                activations.swiglu(queue, Pieces { at, shape, rows: rows as u32 }, out);
+                let both = Pieces { at, shape, rows: rows as u32 };
+                activations.swiglu(queue, both, (out, layout));
             },
         );
         let want: Vec<f64> = (0..rows * width)
@@ -107,9 +112,8 @@ fn swiglu_matches() {
                 gate / (1.0 + (-gate).exp()) * up
             })
             .collect();
-        close("swiglu", &widened(&card.get(&out)), &want, |i| {
-            want[i].abs() * (BF16 + 1e-5) + 1e-30
-        });
+        let got = widened(&lined(layout, &card.get(&out), (rows, width)));
+        close("swiglu", &got, &want, |i| want[i].abs() * (BF16 + 1e-5) + 1e-30);
     }
 }
 

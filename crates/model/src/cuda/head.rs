@@ -6,7 +6,7 @@ use super::plan::Weight;
 use super::room::{Best, SLAB, draw_words};
 use device::cuda::CudaSlice;
 use kernels::choose::cuda::{Draws, Lists, Room, RuledRoom, Rules};
-use kernels::gemm::cuda::Shape;
+use kernels::gemm::cuda::{Layout, Shape};
 use std::ops::Range;
 
 /// How the rows of a tile draw, of words for `rows` rows.
@@ -49,7 +49,7 @@ impl Program {
     pub(super) fn choose(&self, work: &mut Work<'_>, rows: usize, from: From, ids: Ids) {
         let (head, allowed) = self.head(ids);
         let input = match from {
-            From::All => Input::Hidden,
+            From::All => Input::Hidden(Layout::Rows),
             From::Picked => Input::Picked,
         };
         self.product(work, (&head, input), rows, |work, tile| {

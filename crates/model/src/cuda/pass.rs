@@ -10,10 +10,10 @@ use super::plan::{Body, Drafter, Layer, Plan, Weight};
 use super::room::{Room, Scratch, tile_of};
 use device::cuda::{CudaSlice, CudaSliceMut, Queue};
 use kernels::attention::Sight;
-use kernels::attention::cuda::{Attended, TILE, Tail};
+use kernels::attention::cuda::{Attended, Out, TILE, Tail};
 use kernels::choose::cuda::Lists;
 use kernels::cuda::Pieces;
-use kernels::gemm::cuda::{Behind, MOST_ROWS};
+use kernels::gemm::cuda::{Behind, Layout, Lines, MOST_ROWS};
 use kernels::norm::cuda::Kept;
 use kernels::rope::cuda::{Heads, Placed, StepRows, Stored};
 use std::ops::Range;
@@ -38,11 +38,12 @@ pub(crate) struct Work<'j> {
 /// What multiplies a weight.
 #[derive(Clone, Copy)]
 pub(crate) enum Input {
-    Hidden,
+    /// Rows of the stream on their way through a layer, or out of it.
+    Hidden(Layout),
     Picked,
     Features,
-    Attended,
-    Gated,
+    Attended(Layout),
+    Gated(Layout),
 }
 
 /// What a program does. A value says all that a graph of it depends on.
@@ -139,6 +140,12 @@ pub(super) fn times(rows: &Range<usize>, width: usize) -> Range<usize> {
     rows.start * width..rows.end * width
 }
 
+/// The elements of the rows of a tile, which begins where one of `layout` does.
+fn of_tile(layout: Layout, rows: &Range<usize>, width: usize) -> Range<usize> {
+    let start = rows.start * width;
+    start..start + layout.elements(rows.len(), width)
+}
+
 impl Program {
     /// Enqueues it all.
     pub(crate) fn run(&self, seen: Seen<'_>) {
@@ -175,14 +182,15 @@ impl Program {
     ) {
         for tile in in_tiles(rows, most) {
             let scratch = &mut work.scratch;
-            let (x, behind) = match input {
-                Input::Hidden => (scratch.hidden.read(), Behind::Short),
-                Input::Picked => (scratch.picked.read(), Behind::Short),
-                Input::Features => (scratch.features.read(), Behind::Short),
-                Input::Attended => (scratch.attended.read(), Behind::Attention),
-                Input::Gated => (scratch.gated.read(), Behind::Short),
+            let (x, layout, behind) = match input {
+                Input::Hidden(layout) => (scratch.hidden.read(), layout, Behind::Short),
+                Input::Picked => (scratch.picked.read(), Layout::Rows, Behind::Short),
+                Input::Features => (scratch.features.read(), Layout::Rows, Behind::Short),
+                Input::Attended(layout) => (scratch.attended.read(), layout, Behind::Attention),
+                Input::Gated(layout) => (scratch.gated.read(), layout, Behind::Short),
             };
-            let x = (x.range(times(&tile, weight.shape.k)), tile.len());
+            let x = x.range(of_tile(layout, &tile, weight.shape.k));
+            let x = Lines { x, rows: tile.len(), layout };
             let packed = work.weights.range(weight.at.clone());
             let pieces = scratch.pieces.all();
             let (products, shape) = (&self.kernels.products, &weight.shape);
@@ -190,7 +198,7 @@ impl Program {
             match bias {
                 None => products.launch(work.queue, (shape, behind), packed, x, pieces),
                 // Many rows are left added up, and take no bias later.
-                Some(bias) if tile.len() > MOST_ROWS => {
+                Some(bias) if tile.len() > MOST_ROWS || layout == Layout::Tiles => {
                     products.launch_biased(work.queue, (shape, packed), x, bias, pieces);
                 }
                 Some(bias) => {
@@ -208,7 +216,7 @@ impl Program {
         &self,
         work: &mut Work<'_>,
         (norm, eps): (&Range<usize>, f32),
-        tile: &Range<usize>,
+        (tile, layout): (&Range<usize>, Layout),
         delta: Option<&Weight>,
         feature: Option<(usize, usize)>,
     ) {
@@ -216,7 +224,8 @@ impl Program {
         let scratch = &mut work.scratch;
         let delta = delta.map(|weight| pieces(&scratch.pieces, weight, tile));
         let weight = (work.vectors.range(norm.clone()), eps);
-        let (x, out) = (scratch.x.range(at.clone()), scratch.hidden.range(at));
+        let out = scratch.hidden.range(of_tile(layout, tile, norm.len()));
+        let (x, out) = (scratch.x.range(at), (out, layout));
         let kept = feature.map(|(tap, taps)| Kept {
             to: scratch.features.range(times(tile, taps * norm.len())),
             first: tap * norm.len(),
@@ -242,7 +251,7 @@ impl Program {
         let table = (work.weights.range(self.plan.table.clone()), hidden);
         self.kernels.embedding.launch(work.queue, table, ids, scratch.x.all());
         let first = &body.layers[0].attention_norm;
-        self.norm(work, (first, body.sizes.eps), &(0..rows), None, None);
+        self.norm(work, (first, body.sizes.eps), (&(0..rows), Layout::of(rows)), None, None);
     }
 
     /// The layers of `body`, and the norm behind them. `sight` is what rows of a block see, by layer;
@@ -256,27 +265,34 @@ impl Program {
     ) {
         self.begin(work, body, cut);
         let (rows, sizes) = (cut.regions.rows, &body.sizes);
+        let layout = Layout::of(rows);
         for (i, layer) in body.layers.iter().enumerate() {
             let at = body.first + i;
             let sight = sight.map(|sight| sight[i]);
             let kind = if sight.is_some() { Kind::Block } else { Kind::Causal };
-            self.product(work, (&layer.qkv, Input::Hidden), rows, |work, tile| {
+            self.product(work, (&layer.qkv, Input::Hidden(layout)), rows, |work, tile| {
                 self.store(work, body, layer, (at, kind, cut), tile);
             });
             self.attend(work, body, layer, (at, sight, cut));
-            self.product(work, (&layer.o, Input::Attended), rows, |work, tile| {
-                self.norm(work, (&layer.mlp_norm, sizes.eps), tile, Some(&layer.o), None);
+            self.product(work, (&layer.o, Input::Attended(layout)), rows, |work, tile| {
+                let norm = (&layer.mlp_norm, sizes.eps);
+                self.norm(work, norm, (tile, layout), Some(&layer.o), None);
             });
-            self.product(work, (&layer.gate_up, Input::Hidden), rows, |work, tile| {
-                let at = times(tile, sizes.ffn);
+            self.product(work, (&layer.gate_up, Input::Hidden(layout)), rows, |work, tile| {
+                let at = of_tile(layout, tile, sizes.ffn);
                 let scratch = &mut work.scratch;
                 let both = pieces(&scratch.pieces, &layer.gate_up, tile);
-                self.kernels.activations.swiglu(work.queue, both, scratch.gated.range(at));
+                let out = (scratch.gated.range(at), layout);
+                self.kernels.activations.swiglu(work.queue, both, out);
             });
-            let next = body.layers.get(i + 1).map_or(&body.norm, |next| &next.attention_norm);
+            // The last norm's rows are picked one by one.
+            let (next, behind) = match body.layers.get(i + 1) {
+                Some(next) => (&next.attention_norm, layout),
+                None => (&body.norm, Layout::Rows),
+            };
             let tap = taps.iter().position(|&tap| tap == i).map(|tap| (tap, taps.len()));
-            self.product(work, (&layer.down, Input::Gated), rows, |work, tile| {
-                self.norm(work, (next, sizes.eps), tile, Some(&layer.down), tap);
+            self.product(work, (&layer.down, Input::Gated(layout)), rows, |work, tile| {
+                self.norm(work, (next, sizes.eps), (tile, behind), Some(&layer.down), tap);
             });
         }
     }
@@ -352,8 +368,9 @@ impl Program {
                 scale: sizes.scale(),
                 window: layer.window,
             };
-            let at = times(&slice.rows, sizes.queries());
-            let (q, out) = (scratch.q.read().range(at.clone()), scratch.attended.range(at));
+            let q = scratch.q.read().range(times(&slice.rows, sizes.queries()));
+            let layout = Layout::of(cut.regions.rows);
+            let out = Out { to: scratch.attended.all(), first: slice.rows.start, layout };
             self.kernels.attention.launch(work.queue, attended, q, scratch.parts.all(), out);
         }
     }
@@ -402,14 +419,15 @@ impl Program {
         let frequencies = (work.vectors.range(body.frequencies.clone()), 1.0);
         self.kernels.rotations.places(work.queue, of, frequencies, to);
         work.queue.clear(scratch.x.range(0..rows * sizes.hidden));
+        let layout = Layout::of(rows);
         self.product(work, (&drafter.fc, Input::Features), rows, |work, tile| {
             let norm = (&drafter.hidden_norm, sizes.eps);
-            self.norm(work, norm, tile, Some(&drafter.fc), None);
+            self.norm(work, norm, (tile, layout), Some(&drafter.fc), None);
         });
         let heads = Heads { q: 0, ..sizes.heads };
         for (i, (kv, layer)) in drafter.kv.iter().zip(&body.layers).enumerate() {
             let pool = self.pool(body.first + i);
-            self.product(work, (kv, Input::Hidden), rows, |work, tile| {
+            self.product(work, (kv, Input::Hidden(layout)), rows, |work, tile| {
                 let scratch = &mut work.scratch;
                 let projected = pieces(&scratch.pieces, kv, tile);
                 let norms = (work.vectors.range(layer.head_norms.clone()), sizes.head_eps());

@@ -5,7 +5,7 @@ use super::plan::Plan;
 use device::cuda::{CudaSliceMut, Number};
 use kernels::attention::cuda::Attention;
 use kernels::choose::cuda::{Choices, RULE_WORDS};
-use kernels::gemm::cuda::{MOST_ROWS, Shape};
+use kernels::gemm::cuda::{Layout, MOST_ROWS, Shape, TILE};
 
 /// Bytes of what attention leaves of its rows, at most: a pass that needs more attends in parts.
 const PARTS_BYTES: usize = 256 << 20;
@@ -113,9 +113,9 @@ pub(crate) struct Scratch<'j> {
 
 /// Rows that are multiplied with a weight at once at most: what they leave has room.
 pub(crate) fn tile_of(weight: &Shape) -> usize {
-    // The pieces of a few rows are more than their sums: twice, at most.
-    let rows = PIECES_BYTES / (2 * size_of::<f32>() * weight.n);
-    rows.clamp(MOST_ROWS, MOST_TILE) / MOST_ROWS * MOST_ROWS
+    let rows = PIECES_BYTES / (size_of::<f32>() * weight.n);
+    // Two tiles share a weight.
+    rows.clamp(2 * TILE, MOST_TILE) / (2 * TILE) * (2 * TILE)
 }
 
 /// Words of a choice of `rows` rows: seeds, temperatures, positions.
@@ -146,6 +146,8 @@ impl Room {
             all.min(PARTS_BYTES / 4).max(least)
         };
         let hidden = plan.target.sizes.hidden;
+        // What is multiplied may lie in whole tiles.
+        let lines = Layout::of(rows).elements(rows, 1);
         let taps = plan.drafter.as_ref().map_or(0, |drafter| drafter.taps.len());
         let ids = requests * context.div_ceil(page_size) + Regions::slack(page_size);
         Room {
@@ -156,10 +158,10 @@ impl Room {
             proposed,
             ids,
             parts: bodies().map(one).max().expect("a target"),
-            hidden: rows * hidden,
+            hidden: lines * hidden,
             features: rows * taps * hidden,
-            q: rows * most(&|sizes| sizes.queries()),
-            gated: rows * most(&|sizes| sizes.ffn),
+            q: lines * most(&|sizes| sizes.queries()),
+            gated: lines * most(&|sizes| sizes.ffn),
             block: rows * most(&|sizes| sizes.keys()),
             angles: rows * most(&|sizes| sizes.heads.dim),
             pieces: shapes.map(|shape| shape.pieces(tile(&shape))).max().expect("a head"),
