@@ -16,7 +16,7 @@ use device::cuda::{
 };
 
 /// The code of the card.
-pub const SOURCE: Source = source!("attention");
+pub const SOURCE: Source = source!("attention", "keys.cuh", "kernel.cu");
 
 /// Positions of keys that the bound on a launch's context counts in.
 pub const SPLIT: usize = 128;

@@ -5,106 +5,6 @@
 // by themselves; where there are many, a block of threads takes several ranks in turn, and `combine`
 // merges.
 
-const u32 CHUNK = 64;              // keys
-const u32 RANKS = 8;               // chunk c is the work of rank c mod RANKS
-const u32 VECTORS = 64;            // rows of the matrices
-const u32 SETS = 4;                // of 16 vectors, a warp each
-const u32 SHARES = 2;              // of a chunk's keys, warps of a set beside each other: on two schedulers
-const u32 KEYS = CHUNK / SHARES;   // of a warp
-const u32 THREADS = SETS * SHARES * 32;
-const u32 STAGES = 2;              // chunks in shared memory: one is looked at, the other comes
-const float LOG2_E = 1.4426950408889634f;
-const float LOWEST = -3.402823466e38f;
-
-// What a row sees of its own launch.
-const u32 CAUSAL = 0, BOTH_WAYS = 1; // and 2: those behind it
-
-// Rows that one block of threads takes: a part of a span. A tile of no rows fills a launch up.
-struct Tile {
-    u32 row;    // the first, in q
-    u32 rows;
-    u32 span;
-    u32 offset; // of the first row in its span
-    u32 width;  // rows of the span
-};
-
-// Floats of one vector in shared memory, so that lanes share no banks, and in `parts`: the sums, then
-// the largest score and the weight.
-template <u32 DIM> static __device__ constexpr u32 held() { return DIM + 8; }
-template <u32 DIM> static __device__ constexpr u32 stride() { return DIM + 4; }
-
-static __device__ float power(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-// Where keys are: in pages, and behind the context in an array of the launch's own rows.
-template <u32 DIM> struct Keys {
-    static const u32 PIECES = DIM / 8;                    // of a key, 16 bytes each
-    static const u32 EACH = CHUNK * PIECES / THREADS;     // keys of a chunk that a thread fetches a piece of
-    static const u32 K_ROW = DIM * 2 + 64, V_ROW = DIM * 2 + 16; // bytes, so that lanes share no banks
-    static const u32 STAGE = CHUNK * (K_ROW + V_ROW);
-    static const u32 HELD = STAGES * STAGE;               // and behind them the vectors of q, rows as of keys
-
-    const u16 *keys, *values, *tail_keys, *tail_values;
-    u64 len, tail_len;
-    const u32 *pages;
-    u64 pages_len, first_page;
-    u32 kv_heads, kv, page_bits;
-    u32 length, context;           // tokens before the span; tokens in pages that the tile sees
-    u32 behind;                    // chunks in pages
-    u32 tail_row, width;           // of the span; no width where its keys are in pages
-
-    // The first key of a chunk, and how many there are.
-    __device__ u32 first(u32 chunk) const
-    {
-        return chunk < behind ? chunk * CHUNK : length + (chunk - behind) * CHUNK;
-    }
-
-    __device__ u32 count(u32 chunk) const
-    {
-        const u32 end = chunk < behind ? context : length + width, left = end - first(chunk);
-        return left < CHUNK ? left : CHUNK;
-    }
-
-    // Asks which pages this thread's keys of a chunk are in; `fetch` looks at the answer.
-    __device__ void find(u32 chunk, u32 (&found)[EACH]) const
-    {
-        const u32 from = first(chunk), all = count(chunk);
-#pragma unroll
-        for (u32 i = 0; i < EACH; i++) {
-            const u32 key = threadIdx.x / PIECES + i * (THREADS / PIECES);
-            if (chunk >= behind || key >= all)
-                continue;
-            const u64 entry = first_page + ((from + key) >> page_bits);
-            expect(entry < pages_len);
-            found[i] = pages[entry];
-        }
-    }
-
-    // Past the last key there are zeros: what is multiplied by no weight has to be a number.
-    __device__ void fetch(u32 chunk, const u32 (&found)[EACH], char *stage) const
-    {
-        const bool tail = chunk >= behind;
-        const u32 piece = threadIdx.x % PIECES, from = first(chunk), all = count(chunk);
-        const u16 *k = tail ? tail_keys : keys, *v = tail ? tail_values : values;
-#pragma unroll
-        for (u32 i = 0; i < EACH; i++) {
-            const u32 key = threadIdx.x / PIECES + i * (THREADS / PIECES), at = from + key;
-            const bool there = key < all;
-            u64 place = (u64)(tail ? tail_row + at - length : found[i]) * kv_heads + kv;
-            if (!tail)
-                place = (place << page_bits) + (at & ((1u << page_bits) - 1));
-            expect(!there || (place + 1) * DIM <= (tail ? tail_len : len));
-            const u64 element = there ? place * DIM + piece * 8 : 0;
-            copy_async(stage + key * K_ROW + piece * 16, k + element, there ? 16 : 0);
-            copy_async(stage + CHUNK * K_ROW + key * V_ROW + piece * 16, v + element, there ? 16 : 0);
-        }
-    }
-};
-
 // Two vectors of a lane: what they have seen so far, in quarters of a quad.
 template <u32 DIM> struct Seen {
     float largest[2], weight[2], sums[DIM / 8][4];
@@ -249,11 +149,11 @@ struct Out {
     }
 };
 
-// What the ranks found of one vector, the `place`th of all rows' heads, merged in order and written; a lane has
-// DIM / 32 elements. A rank without weight saw no key, and what stands for its sums is nothing.
+// What the ranks found of one vector, a head of a row, merged in order and written; a lane has DIM / 32 elements.
+// A rank without weight saw no key, and what stands for its sums is nothing.
 template <u32 DIM>
 static __device__ void merge(const float (&sums)[RANKS][DIM / 32], const float2 (&found)[RANKS], const Out &out,
-                             u64 place, u32 lane)
+                             u32 row, u32 head, u32 lane)
 {
     float largest = LOWEST, weight = 0.0f, all[DIM / 32] = {};
 #pragma unroll
@@ -270,8 +170,7 @@ static __device__ void merge(const float (&sums)[RANKS][DIM / 32], const float2 
             all[i] = __fadd_rn(all[i], __fmul_rn(sums[rank][i], factor));
     }
     const float inverse = weight > 0.0f ? 1.0f / weight : 0.0f;
-    const u32 heads = out.width / DIM, row = (u32)(place / heads);
-    const u32 column = (u32)(place % heads) * DIM + lane * (DIM / 32);
+    const u32 column = head * DIM + lane * (DIM / 32);
 #pragma unroll
     for (u32 i = 0; i < DIM / 32; i += 2)
         *out.two(row, column + i) = narrowed(all[i] * inverse, all[i + 1] * inverse);
@@ -329,10 +228,9 @@ struct Rows {
     Tile tile;
     u32 group, kv, heads, low; // and the position of the first row
 
-    __device__ u64 place(u32 vector) const
-    {
-        return (u64)(tile.row + vector / group) * heads + kv * group + vector % group;
-    }
+    __device__ u32 row(u32 vector) const { return tile.row + vector / group; }
+    __device__ u32 head(u32 vector) const { return kv * group + vector % group; }
+    __device__ u64 place(u32 vector) const { return (u64)row(vector) * heads + head(vector); }
 };
 
 // What a warp finds for its vectors in the chunks of some ranks, each rank's handed to `found`.
@@ -511,7 +409,7 @@ template <u32 DIM> static __device__ void together(const Given<DIM> &given, floa
                 sums[i][j + 1] = two.y;
             }
         }
-        merge<DIM>(sums, its, given.out, rows.place(vector), lane);
+        merge<DIM>(sums, its, given.out, rows.row(vector), rows.head(vector), lane);
     }
     // Nobody leaves before the others have read.
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
@@ -577,7 +475,7 @@ static __device__ void combine(const float *parts, u64 parts_len, const Out &out
         for (u32 i = 0; i < DIM / 32; i++)
             sums[rank][i] = found[rank].y > 0.0f ? part[lane * (DIM / 32) + i] : 0.0f;
     }
-    merge<DIM>(sums, found, out, unit, lane);
+    merge<DIM>(sums, found, out, (u32)unit / heads, (u32)unit % heads, lane);
 }
 
 // `sight_and_each`: four times the ranks of a block of threads, and what rows see. `first_and_tiles`: twice the

@@ -57,7 +57,7 @@ static __device__ u32 own_rank()
 // Steps on their way to a block of threads, or there.
 template <Sharing SHARED> struct Belt {
     // Warps that ask for an operand, in turn: what goes to two at once takes longer to ask for.
-    static const u32 FEEDERS = SHARED == WEIGHT ? 2 : 1;
+    static constexpr u32 FEEDERS = SHARED == WEIGHT ? 2 : 1;
 
     u32 slots, barriers; // one for each slot that is full, then one for each that is empty
     u32 rank;
