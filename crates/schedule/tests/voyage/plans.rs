@@ -194,7 +194,7 @@ fn a_long_prompt_does_not_starve_decoding_nor_decoding_a_prompt() {
         assert_eq!(plan.tokens(), 16, "the budget is used");
         chunks += chunk.work.tokens();
     }
-    assert!(chunks >= 30 * 4, "a quarter of each step is the prompt's");
+    assert!(chunks >= 30 * 8, "half of each step is the prompt's");
     voyage.cancel(9);
     voyage.finish();
 }
