@@ -95,18 +95,18 @@ pub const KNOWN: &[Known] = &[
     Known {
         name: DEFAULT_DRAFTER,
         role: Role::Drafter { target: DEFAULT_TARGET },
-        about: "DFlash drafter, 5 layers, block 16, bf16",
+        about: "DFlash drafter, 5 layers, blocks of 4, 8 and 16, bf16",
         licence: "Apache-2.0 OR MIT",
         files: &[
             KnownFile {
                 name: "config.json",
-                size: 1_043,
-                sha256: "bfa5cb7231932b483497b5e1619ada3cb43c7b6efc4126b5b1ff7c20621ed760",
+                size: 1_098,
+                sha256: "8b20ba11c6e18d935e486914f091faaaa0577c68c945f70b4bb5681ee476ebb0",
             },
             KnownFile {
                 name: "model.safetensors",
                 size: 38_728_248,
-                sha256: "5f2b3d66f80c3f7cc9a2128c8281db0d9ac0ed44b3f94208e3610a7c8e11003e",
+                sha256: "12833c043fda772d472dd44836958b004f5df38688a291c18e1b7a58201e79fc",
             },
         ],
         hub: None,

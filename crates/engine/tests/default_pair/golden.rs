@@ -115,8 +115,6 @@ struct DraftCase {
     tokens: Vec<u32>,
     /// Drafts accepted by each verify pass.
     accepted: Vec<usize>,
-    /// Least gap between the two best tokens of any choice in a pass.
-    step_gaps: Vec<f32>,
 }
 
 /// With every weight in floats the drafter proposes, pass by pass, what the reference drafter
@@ -136,7 +134,7 @@ fn the_drafter_accepts_as_the_reference_does() {
     let pair = Pair::load(&cpu(), &target, Some(&draft), &options).expect("the pair loads");
     let kv_tokens = Some(1024);
     let mut engine = Engine::new(pair, EngineOptions { kv_tokens, ..EngineOptions::default() });
-    let mut compared = 0;
+    assert!(!golden.cases.is_empty());
     for case in golden.cases {
         let request = Request {
             stops: Stops { ids: golden.end_ids.clone(), strings: vec![] },
@@ -145,15 +143,11 @@ fn the_drafter_accepts_as_the_reference_does() {
             ..Request::new(case.prompt_ids)
         };
         let output = engine.run(vec![request]).expect("runs").remove(0);
-        assert_eq!(output.ids(), case.tokens);
-        // Where two tokens are as good as equal the order of a sum decides, and later passes with
-        // it; the tokens are the target's all the same.
-        if case.step_gaps.iter().all(|&gap| gap > 1e-3) {
-            let mut histogram = vec![0; case.accepted.iter().max().map_or(0, |most| most + 1)];
-            case.accepted.iter().for_each(|&accepted| histogram[accepted] += 1);
-            assert_eq!(output.stats.accepted, histogram);
-            compared += 1;
-        }
+        // The reference keeps the id that ends a text.
+        let ended = case.tokens.last().is_some_and(|last| golden.end_ids.contains(last));
+        assert_eq!(output.ids(), case.tokens[..case.tokens.len() - usize::from(ended)]);
+        let mut histogram = vec![0; case.accepted.iter().max().map_or(0, |most| most + 1)];
+        case.accepted.iter().for_each(|&accepted| histogram[accepted] += 1);
+        assert_eq!(output.stats.accepted, histogram);
     }
-    assert!(compared > 0, "no case has clear gaps throughout");
 }

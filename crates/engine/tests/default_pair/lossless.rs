@@ -125,20 +125,39 @@ fn shaped_logits_are_the_same_with_and_without_drafts() {
 /// What passes take on the simulated device, in the proportions of two CPU cores.
 fn durations(what: &'static str, size: usize) -> Duration {
     let (fixed, each) = match what {
-        "verify" => (3_800, 200),
-        "draft" => (1_000, 1_500),
+        "verify" => (2_500, 250),
+        "draft" => (300, 900),
         _ => (0, 0),
     };
     Duration::from_micros(fixed + each * size as u64)
 }
 
-/// Blocks that end before the first draft that is not worth verifying, in passes of the head over eight
-/// places each, give the plain bytes; some are wide, and unlikely drafts are left out. Time is virtual,
-/// so that what is drafted is the same in every run.
+/// The default pair, of whose drafter it is only known that it drafts all of its block.
+fn pair_of_one_block() -> Pair {
+    let (target, draft) = files();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let at = |name: &str| folder.path().join(name);
+    std::fs::copy(draft.join("model.safetensors"), at("model.safetensors")).expect("copies");
+    let text = std::fs::read(draft.join("config.json")).expect("reads");
+    let mut config: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+    config["dflash_config"].as_object_mut().expect("an object").remove("block_sizes");
+    std::fs::write(at("config.json"), config.to_string()).expect("writes");
+    Pair::load(&cpu(), &target, Some(folder.path()), &PairOptions::default()).expect("it loads")
+}
+
+/// Blocks that end before the first draft that is not worth verifying, drafted no wider than what is
+/// expected, or in passes of the head over eight places each, give the plain bytes; some are wide, and
+/// unlikely drafts are left out. Time is virtual, so that what is drafted is the same in every run.
 #[test]
 fn blocks_as_wide_as_their_drafts_are_worth_change_no_byte() {
+    as_wide_as_worth(pair(), 5);
+    as_wide_as_worth(pair_of_one_block(), 8);
+}
+
+/// Demands that more than `wide` drafts were accepted of some greedy block.
+fn as_wide_as_worth(loaded: Pair, wide: usize) {
     let sim = Sim::with(SimOptions { order: SimOrder::Timed, durations, ..SimOptions::default() });
-    let mut engine = Engine::on(&sim, pair(), EngineOptions { max_running: 1, ..options() });
+    let mut engine = Engine::on(&sim, loaded, EngineOptions { max_running: 1, ..options() });
     for temperature in [0.0, 0.7] {
         let plain = requests(&pair(), temperature, Speculation::Off, TOKENS);
         let truth = bytes(&engine.run(plain).expect("runs"));
@@ -147,10 +166,13 @@ fn blocks_as_wide_as_their_drafts_are_worth_change_no_byte() {
         assert_eq!(bytes(&outputs), truth, "T {temperature}");
         let sum = |of: fn(&Output) -> usize| outputs.iter().map(of).sum::<usize>();
         let (steps, committed) = (sum(|o| o.stats.steps), sum(|o| o.stats.committed));
-        assert!(2 * committed > 3 * steps, "T {temperature}: {committed} in {steps} passes");
+        // How often sampled answers draft hangs on a few early passes; greedy ones do all the time.
+        let least = if temperature > 0.0 { steps } else { 3 * steps / 2 };
+        assert!(committed > least, "T {temperature}: {committed} in {steps} passes");
         let drafted = sum(|o| o.stats.drafted);
         assert!(drafted < 7 * steps, "T {temperature}: {drafted} drafts in {steps} passes");
         let most = outputs.iter().map(|o| o.stats.accepted.len() - 1).max();
-        assert!(most > Some(8) || temperature > 0.0, "T {temperature}: {most:?} at most");
+        let least = if temperature > 0.0 { 2 } else { wide };
+        assert!(most > Some(least), "T {temperature}: {most:?} at most");
     }
 }

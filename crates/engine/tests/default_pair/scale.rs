@@ -133,7 +133,7 @@ fn sixty_four_requests_give_the_bytes_they_give_alone() {
     drop(engine);
 
     // A pool that holds a few of them only, and chunks that cut prompts anywhere.
-    for (chunk, page_size, kv_tokens) in [(96, 16, 416), (33, 1, 400), (512, 4, 400)] {
+    for (chunk, page_size, kv_tokens) in [(96, 16, 432), (33, 1, 400), (512, 4, 400)] {
         let options = EngineOptions {
             chunk,
             page_size,
