@@ -90,7 +90,8 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// That in this epoch the parts before `part` are claimed.
+/// That in this epoch the parts before `part` are claimed. Of the epoch its low bits, which after so
+/// many regions that weeks pass come again: what is asked of them is only whether they are the same.
 fn claimed(epoch: u64, part: usize) -> u64 {
     epoch << PART_BITS | part as u64
 }
@@ -266,11 +267,12 @@ impl Shared {
 
     /// Claims the next part of those that `owner` takes first.
     fn claim(&self, owner: usize, epoch: u64, parts: usize) -> Option<usize> {
+        const PART: u64 = (1 << PART_BITS) - 1;
         let (next, own) = (&self.next[owner].0, self.owned(owner, parts));
         let mut seen = next.load(Ordering::Relaxed);
         loop {
-            let fresh = claimed(epoch, own.start);
-            let part = (seen.max(fresh) - claimed(epoch, 0)) as usize;
+            let of_this = seen & !PART == claimed(epoch, 0);
+            let part = if of_this { (seen & PART) as usize } else { own.start };
             if part >= own.end {
                 return None;
             }
@@ -425,6 +427,18 @@ mod tests {
         for _ in 0..10 {
             std::thread::sleep(Duration::from_millis(2));
             check_each_part_once(&cpu, 5);
+        }
+    }
+
+    /// A count keeps the low bits of its epoch; when those begin again no part is lost.
+    #[test]
+    fn parts_run_when_the_bits_of_epochs_begin_again() {
+        let cpu = Cpu::new(2);
+        check_each_part_once(&cpu, 7);
+        let again = 1 << (u64::BITS - PART_BITS);
+        cpu.pool.shared.gate.0.word.store((again - 3) * EPOCH, Ordering::SeqCst);
+        for _ in 0..6 {
+            check_each_part_once(&cpu, 7);
         }
     }
 

@@ -4,11 +4,11 @@
 use device::Cpu;
 use kernels::attention::{Launch, Sight, Span, Tail, attention};
 use kernels::choose::{Draw, choose, log_probs};
+use kernels::gemm::Scratch;
 use kernels::heads::{Finish, Projected};
 use kernels::kv_store::{KvFormat, KvPool};
 use kernels::norm::Normed;
 use kernels::rope::Angles;
-use kernels::rows::compute;
 use std::time::Instant;
 
 const HEADS: usize = 9;
@@ -135,9 +135,11 @@ fn time_small(cpu: &Cpu) {
     let frequencies: Vec<f32> = (0..DIM / 2).map(|i| 1e4f32.powf(-(i as f32) / 32.0)).collect();
     for rows in [1, 8, 512] {
         let (mut x, delta) = (floats(rows * HIDDEN), floats(rows * HIDDEN));
+        let mut scratch = Scratch::default();
         let mut out = vec![0.0; x.len()];
         time(&format!("add + norm, {rows} rows"), |_| {
-            compute(cpu, &Normed::of_sum(&mut x, &delta, &weight, 1e-5, &mut out));
+            let normed = Normed::of_sum(&mut x, &delta, &weight, 1e-5, &mut out);
+            scratch.fill(cpu, &normed, []);
         });
         let mut angles = Angles::default();
         let positions: Vec<u32> = (0..rows as u32).collect();

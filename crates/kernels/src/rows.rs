@@ -1,9 +1,6 @@
 //! Rows that are computed where they are used: what one operation makes of a row and what the next one
 //! takes of it are the work of one thread, in one go.
 
-use crate::spread::spread;
-use device::Cpu;
-
 /// The rows that an operation makes, `[count, width]`.
 pub trait Rows: Sync {
     /// Rows.
@@ -17,15 +14,6 @@ pub trait Rows: Sync {
     /// # Safety
     /// No row is computed twice.
     unsafe fn compute(&self, row: usize) -> &[f32];
-}
-
-/// Computes all of `rows`.
-pub fn compute(cpu: &Cpu, rows: &dyn Rows) {
-    let count = rows.count();
-    spread(cpu, count, count * rows.width(), &|row| {
-        // SAFETY: every part is a row of its own.
-        unsafe { rows.compute(row) };
-    });
 }
 
 /// Rows that are there.

@@ -21,7 +21,7 @@ use kernels::choose::Draw;
 
 /// Proposes tokens for verify blocks. Owned by the forward lane.
 pub trait Drafter: Send {
-    /// Positions drafted in one pass, the anchor included: the widest verify block.
+    /// Positions drafted in one pass at most, the anchor included: the widest verify block.
     fn block(&self) -> usize;
 
     /// Target layers whose outputs [`Drafter::absorb`] wants, ascending.

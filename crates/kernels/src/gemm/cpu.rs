@@ -185,7 +185,8 @@ pub(super) fn multiply(isa: Isa, cpu: &Cpu, input: &Input, products: &mut [Produ
     for Product { weight, n, y } in products.iter() {
         check(isa, input, weight, *n, y);
     }
-    if input.rows == 0 {
+    if input.k == 0 {
+        products.iter_mut().for_each(|product| product.y.fill(0.0));
         return;
     }
     for group in products.chunks_mut(GROUP) {
@@ -207,13 +208,10 @@ pub(super) fn gate(
     gated: Gated<'_>,
     next: (&mut Input, Forms),
 ) {
-    let Gated { weights, biases, mut products, activated } = gated;
-    let n = weights[0].n;
-    assert_eq!(weights[1].n, n, "gate and up have one width");
-    let (rows, forms) = (input.rows, next.1);
-    let mut checked = weights.into_iter().zip(products.each_mut());
-    let outputs = std::array::from_fn::<_, 2, _>(|_| {
-        let (weight, y) = checked.next().expect("one of two");
+    let Gated { weights: [gate, up], biases, products: [gate_y, up_y], activated } = gated;
+    let (n, rows, forms) = (gate.n, input.rows, next.1);
+    assert_eq!(up.n, n, "gate and up have one width");
+    let outputs = [(gate, gate_y), (up, up_y)].map(|(weight, y)| {
         check(isa, input, weight, n, y);
         Output { weight, n, y: Disjoint::new(y) }
     });

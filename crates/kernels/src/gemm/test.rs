@@ -454,6 +454,11 @@ fn empty_launches_are_fine() {
     gemm(&cpu, &mut scratch, &[], 0, &mut []);
     gemm(&cpu, &mut scratch, &[], 0, &mut [Product::new(&case.weight, &mut [])]);
     crate::embed::embed(&cpu, &case.weight, &[], &mut []);
+    // A sum of nothing is zero.
+    let weight = Weight::pack(&cpu, Format::F32, 3, 0, RowOrder::Plain, &[]);
+    let mut y = [f32::NAN; 6];
+    gemm(&cpu, &mut scratch, &[], 2, &mut [Product::new(&weight, &mut y)]);
+    assert_eq!(y, [0.0; 6]);
 }
 
 #[test]

@@ -138,7 +138,7 @@ impl<'a> Heads<'a> {
         if let Some(norm) = self.norm {
             norm_in_place(x, norm, shape.eps);
         }
-        shape.angles.rotate(row, shape.rows, x);
+        shape.angles.rotate(row, x);
         x
     }
 }

@@ -1,12 +1,12 @@
 //! The norms against f64, and their independence of the rows beside them.
 
 use super::*;
+use crate::gemm::Scratch;
 use crate::random::Random;
-use crate::rows::compute;
 use device::Cpu;
 
 fn rms_norm(cpu: &Cpu, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-    compute(cpu, &Normed::of(x, weight, eps, out));
+    Scratch::default().fill(cpu, &Normed::of(x, weight, eps, out), []);
 }
 
 fn add_rms_norm(
@@ -17,7 +17,7 @@ fn add_rms_norm(
     eps: f32,
     out: &mut [f32],
 ) {
-    compute(cpu, &Normed::of_sum(x, delta, weight, eps, out));
+    Scratch::default().fill(cpu, &Normed::of_sum(x, delta, weight, eps, out), []);
 }
 
 fn reference(x: &[f32], weight: &[f32], eps: f32) -> Vec<f64> {

@@ -12,6 +12,8 @@ pub struct Angles {
     pub cos: Vec<f32>,
     /// `[rows, rotary / 2]`.
     pub sin: Vec<f32>,
+    /// Angles of a row.
+    pairs: usize,
 }
 
 impl Angles {
@@ -19,6 +21,7 @@ impl Angles {
     /// (1 except for YaRN-like scalings). The product is rounded to `f32`, as Hugging Face rounds
     /// it; its cosine and sine are those of the rounded angle to within `f32` rounding.
     pub fn fill(&mut self, positions: &[u32], inv_freq: &[f32], scale: f32) {
+        self.pairs = inv_freq.len();
         self.cos.clear();
         self.sin.clear();
         for &position in positions {
@@ -37,8 +40,8 @@ impl Angles {
     ///
     /// # Panics
     /// When there are more rotary dimensions than the head has.
-    pub(crate) fn rotate(&self, row: usize, rows: usize, head: &mut [f32]) {
-        let half = self.cos.len() / rows;
+    pub(crate) fn rotate(&self, row: usize, head: &mut [f32]) {
+        let half = self.pairs;
         let of_row = row * half..(row + 1) * half;
         let (first, rest) = head.split_at_mut(half);
         assert!(rest.len() >= half, "{half} pairs in a head of {}", half + rest.len());

@@ -38,7 +38,7 @@ fn rotates_half_split_pairs_and_leaves_the_rest() {
         let x = random.floats(rows * heads * head_dim, 2.0);
         let mut y = x.clone();
         for (h, head) in y.chunks_mut(head_dim).enumerate() {
-            angles.rotate(h / heads, rows, head);
+            angles.rotate(h / heads, head);
         }
         for (h, (x, y)) in x.chunks(head_dim).zip(y.chunks(head_dim)).enumerate() {
             let half = rotary / 2;
