@@ -80,21 +80,15 @@ unsafe fn run<T: Stored, const ROWS: usize>(
         // SAFETY: the tile has `ROWS` items for this run.
         let x = unsafe { &*x.add(r) };
         let per_group = quads.len() / coding.groups;
-        let term = |g: usize| {
-            let sum = if coding.groups == 1 { 0 } else { 1 + g };
-            let dot = dot::<T>(&quads, x, g * per_group, per_group, x.neg_sums[sum]);
+        for g in 0..coding.groups {
+            let dot = dot::<T>(&quads, x, g * per_group, per_group, x.neg_sums[coding.sum(g)]);
             let scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(x.scale));
-            let product = _mm256_mul_ps(scaled, scale[g]);
-            match coding.min {
-                Min::None => product,
-                Min::PerGroup => {
-                    let offset = _mm256_mul_ps(min[g], _mm256_set1_ps(x.scaled_sums[sum]));
-                    _mm256_add_ps(product, offset)
-                }
+            *total = _mm256_fmadd_ps(scaled, scale[g], *total);
+            if coding.min == Min::PerGroup {
+                let sum = _mm256_set1_ps(x.scaled_sums[coding.sum(g)]);
+                *total = _mm256_fmadd_ps(min[g], sum, *total);
             }
-        };
-        let term = if coding.groups == 1 { term(0) } else { _mm256_add_ps(term(0), term(1)) };
-        *total = _mm256_add_ps(*total, term);
+        }
     }
 }
 

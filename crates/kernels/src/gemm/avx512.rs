@@ -8,8 +8,8 @@ use crate::format::{Format, Min};
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
-/// Cycles of the multiplying units that a run takes for one row: 8 integer products, 3 others.
-const RUN_CYCLES: usize = 11;
+/// Cycles of the multiplying units that a run takes for one row: 8 integer products, 2 others.
+const RUN_CYCLES: usize = 10;
 /// The same for a pair of plain floats.
 const PAIR_CYCLES: usize = 2;
 
@@ -18,7 +18,7 @@ const PAIR_CYCLES: usize = 2;
 /// # Safety
 /// The CPU has AVX-512 F, BW, VL and VNNI.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-pub(super) fn blocks<T: Stored, const ROWS: usize>(
+pub(super) fn blocks<T: Stored, A: Ahead, const ROWS: usize>(
     panel: &[u8],
     x: &[Quantized],
     out: &mut [[f32; LANES]],
@@ -35,7 +35,7 @@ pub(super) fn blocks<T: Stored, const ROWS: usize>(
             let header = [halves(at), halves(at.add(coding.header_bytes() - 2 * LANES))];
             at = at.add(coding.header_bytes());
             for _ in 0..coding.span {
-                prefetch(at, coding.run_bytes(), ROWS * RUN_CYCLES);
+                prefetch::<A>(at, coding.run_bytes(), ROWS * RUN_CYCLES);
                 run::<T, ROWS>(at, header, x, &mut sums);
                 at = at.add(coding.run_bytes());
                 x = x.add(ROWS);
@@ -58,68 +58,115 @@ unsafe fn run<T: Stored, const ROWS: usize>(
     sums: &mut [__m512; ROWS],
 ) {
     let coding = T::CODING;
-    // SAFETY: the factors follow the codes within the run.
-    let factor = |array: usize, g: usize| unsafe {
-        if coding.span == 1 {
-            return header[array];
-        }
-        let at = at.add(coding.code_bytes() + (array * coding.groups + g) * LANES);
-        let integers = _mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()));
-        _mm512_mul_ps(header[array], _mm512_cvtepi32_ps(integers))
-    };
-    // Without a second group, or without mins, the compiler drops what is not used.
-    let scale: [__m512; 2] = std::array::from_fn(|g| factor(0, g.min(coding.groups - 1)));
-    let min: [__m512; 2] =
-        std::array::from_fn(|g| factor(coding.factors() - 1, g.min(coding.groups - 1)));
-    // SAFETY: the codes open the run.
-    let quads = unsafe { unpack::<T>(at) };
+    // SAFETY: the codes open the run, the factors follow them.
+    let (quads, factors) = unsafe { (unpack::<T>(at), Factors::read::<T>(at, header)) };
     let zero_bits = _mm512_set1_epi32(coding.zero.trailing_zeros() as i32);
     for (r, total) in sums.iter_mut().enumerate() {
         // SAFETY: the tile has `ROWS` items for this run.
         let x = unsafe { &*x.add(r) };
         let per_group = quads.len() / coding.groups;
-        let term = |g: usize| {
-            let sum = if coding.groups == 1 { 0 } else { 1 + g };
+        for g in 0..coding.groups {
             let mut dot = match coding.zero {
                 0 => _mm512_setzero_si512(),
-                _ => _mm512_sllv_epi32(_mm512_set1_epi32(x.neg_sums[sum]), zero_bits),
+                _ => _mm512_sllv_epi32(_mm512_set1_epi32(x.neg_sums[coding.sum(g)]), zero_bits),
             };
             let group = g * per_group..(g + 1) * per_group;
             for (&quad, q) in quads[group.clone()].iter().zip(&x.q.as_chunks::<4>().0[group]) {
                 let q = _mm512_set1_epi32(i32::from_le_bytes(q.map(|q| q as u8)));
                 dot = _mm512_dpbusd_epi32(dot, quad, q);
             }
-            let scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), _mm512_set1_ps(x.scale));
-            let product = _mm512_mul_ps(scaled, scale[g]);
-            match coding.min {
-                Min::None => product,
-                Min::PerGroup => {
-                    let offset = _mm512_mul_ps(min[g], _mm512_set1_ps(x.scaled_sums[sum]));
-                    _mm512_add_ps(product, offset)
-                }
-            }
-        };
-        let term = if coding.groups == 1 { term(0) } else { _mm512_add_ps(term(0), term(1)) };
-        *total = _mm512_add_ps(*total, term);
+            *total = factors.add::<T>(g, dot, x, *total);
+        }
     }
 }
 
-/// Asks for weights some way ahead of `at`, of which each step takes `bytes`, if the step works
-/// longer on them (`cycles`) than they take to arrive. Where arrival is the limit the hardware's
-/// own prefetching does better undisturbed.
+/// What the codes of a run are multiplied by, and what is added to them, by group.
+pub(super) struct Factors {
+    scale: [__m512; 2],
+    min: [__m512; 2],
+}
+
+impl Factors {
+    /// # Safety
+    /// `at` has a run's bytes.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) unsafe fn read<T: Stored>(at: *const u8, header: [__m512; 2]) -> Factors {
+        let coding = T::CODING;
+        // SAFETY: the factors follow the codes within the run.
+        let factor = |array: usize, g: usize| unsafe {
+            if coding.span == 1 {
+                return header[array];
+            }
+            let at = at.add(coding.code_bytes() + (array * coding.groups + g) * LANES);
+            let integers = _mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()));
+            _mm512_mul_ps(header[array], _mm512_cvtepi32_ps(integers))
+        };
+        // Without a second group, or without mins, the compiler drops what is not used.
+        let of = |array| std::array::from_fn(|g| factor(array, g.min(coding.groups - 1)));
+        Factors { scale: of(0), min: of(coding.factors() - 1) }
+    }
+
+    /// `total` with the products of group `g`, whose codes have the dot products `dot` with `x`.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn add<T: Stored>(
+        &self,
+        g: usize,
+        dot: __m512i,
+        x: &Quantized,
+        total: __m512,
+    ) -> __m512 {
+        let coding = T::CODING;
+        let scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), _mm512_set1_ps(x.scale));
+        let total = _mm512_fmadd_ps(scaled, self.scale[g], total);
+        match coding.min {
+            Min::None => total,
+            Min::PerGroup => {
+                let sum = _mm512_set1_ps(x.scaled_sums[coding.sum(g)]);
+                _mm512_fmadd_ps(self.min[g], sum, total)
+            }
+        }
+    }
+}
+
+/// When weights are asked for before they are used, and how far ahead. Loops are compiled for either kind
+/// of machine; what they compute is the same.
+pub(super) trait Ahead {
+    /// Bytes between use and request.
+    const BYTES: usize;
+    /// Bytes that arrive in a cycle unasked: a loop that takes more of them waits for the hardware's own
+    /// prefetching, which does better undisturbed.
+    const ARRIVE: usize;
+}
+
+/// Caches near the cores, from which about 25 GB/s arrive.
+pub(super) struct Near;
+
+impl Ahead for Near {
+    const BYTES: usize = 4 << 10;
+    const ARRIVE: usize = 7;
+}
+
+/// A third-level cache behind a mesh of many cores: too far for the hardware's own prefetching, so that
+/// everything is asked for.
+pub(super) struct Far;
+
+impl Ahead for Far {
+    const BYTES: usize = 16 << 10;
+    const ARRIVE: usize = usize::MAX;
+}
+
+/// Asks for weights some way ahead of `at`, of which each step takes `bytes` and works on them for `cycles`.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn prefetch(at: *const u8, bytes: usize, cycles: usize) {
-    /// Bytes between use and request.
-    const AHEAD: usize = 4096;
-    /// Bytes that arrive in a cycle, about 20 GB/s.
-    const ARRIVE: usize = 6;
-    if bytes >= ARRIVE * cycles {
+pub(super) fn prefetch<A: Ahead>(at: *const u8, bytes: usize, cycles: usize) {
+    if bytes / cycles >= A::ARRIVE {
         return;
     }
     for line in (0..bytes).step_by(64) {
         // The address may lie past the weight: prefetching what is not there does nothing.
-        _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD + line).cast());
+        _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(A::BYTES + line).cast());
     }
 }
 
@@ -129,7 +176,7 @@ fn prefetch(at: *const u8, bytes: usize, cycles: usize) {
 /// `at` has 32 bytes.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn halves(at: *const u8) -> __m512 {
+pub(super) unsafe fn halves(at: *const u8) -> __m512 {
     // SAFETY: as the caller promises.
     _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(at.cast()) })
 }
@@ -140,7 +187,7 @@ unsafe fn halves(at: *const u8) -> __m512 {
 /// `at` has a run's codes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn unpack<T: Stored>(at: *const u8) -> [__m512i; 8] {
+pub(super) unsafe fn unpack<T: Stored>(at: *const u8) -> [__m512i; 8] {
     let mut quads = [_mm512_setzero_si512(); 8];
     // SAFETY: a plane of `P` bits starts after the lines of those before it, which are as many
     // as they have bits.
@@ -182,7 +229,7 @@ unsafe fn plane<T: Stored, const P: usize>(codes: *const u8, low: usize, quads: 
 /// # Safety
 /// The CPU has AVX-512 F, BW, VL and VNNI.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-pub(super) fn floats<T: Stored, const ROWS: usize>(
+pub(super) fn floats<T: Stored, A: Ahead, const ROWS: usize>(
     panel: &[u8],
     x: &[f32],
     out: &mut [[f32; LANES]],
@@ -196,7 +243,7 @@ pub(super) fn floats<T: Stored, const ROWS: usize>(
     for _ in 0..units {
         // SAFETY: the asserts above: `at` has a unit, `x` has a pair of each row of a tile.
         unsafe {
-            prefetch(at, unit, ROWS * PAIR_CYCLES);
+            prefetch::<A>(at, unit, ROWS * PAIR_CYCLES);
             for weights in pair::<T>(at) {
                 for (r, sum) in sums.iter_mut().enumerate() {
                     *sum = _mm512_fmadd_ps(weights, _mm512_set1_ps(*x.add(r)), *sum);
@@ -214,13 +261,17 @@ pub(super) fn floats<T: Stored, const ROWS: usize>(
 /// # Safety
 /// The CPU has AVX-512 F, BW, VL, VNNI and BF16.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx512bf16")]
-pub(super) fn pairs<const ROWS: usize>(panel: &[u8], x: &[u32], out: &mut [[f32; LANES]]) {
+pub(super) fn pairs<A: Ahead, const ROWS: usize>(
+    panel: &[u8],
+    x: &[u32],
+    out: &mut [[f32; LANES]],
+) {
     let units = x.len() / ROWS;
     assert_eq!(x.len(), units * ROWS, "whole pairs of a tile");
     assert!(panel.len() >= units * LINE, "a panel as long as the input");
     let mut sums = [_mm512_setzero_ps(); ROWS];
     for (line, x) in panel.chunks_exact(LINE).zip(x.chunks_exact(ROWS)) {
-        prefetch(line.as_ptr(), LINE, ROWS * PAIR_CYCLES / 2);
+        prefetch::<A>(line.as_ptr(), LINE, ROWS * PAIR_CYCLES / 2);
         // SAFETY: a line is 64 bytes, and a vector of words one of pairs.
         unsafe {
             let weights = _mm512_loadu_si512(line.as_ptr().cast());
@@ -274,7 +325,7 @@ pub(super) fn products(rounds: usize) -> i32 {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn store<const ROWS: usize>(sums: &[__m512; ROWS], out: &mut [[f32; LANES]]) {
+pub(super) fn store<const ROWS: usize>(sums: &[__m512; ROWS], out: &mut [[f32; LANES]]) {
     assert_eq!(out.len(), ROWS, "the rows of the tile");
     for (out, sum) in out.iter_mut().zip(sums) {
         // SAFETY: `out` is 16 floats.

@@ -4,7 +4,7 @@
 //! row is one lane's sum over the whole of `k`, so neither the tiling nor the split over threads
 //! can change a bit of it.
 
-use super::input::{Form, Forms, Input, Quantized, TILE, Tiles};
+use super::input::{Form, Forms, Input, MOST, Quantized, Tiles};
 use super::panel::{LANES, RUN};
 use super::{Gated, Product, Weight, portable};
 use crate::activation::swiglu;
@@ -12,14 +12,19 @@ use crate::format::{Coding, Format};
 use device::{Cpu, Disjoint};
 use std::ops::Range;
 
+#[cfg(target_arch = "x86_64")]
+use super::avx512::{Far, Near};
 #[cfg(target_arch = "aarch64")]
 use super::neon;
 #[cfg(target_arch = "x86_64")]
-use super::{avx2, avx512};
+use super::{amx, avx2, avx512};
 
 /// An instruction set with inner loops of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Isa {
+    /// As [`Isa::Avx512Bf16`], and tiles of bytes.
+    #[cfg(target_arch = "x86_64")]
+    Amx,
     /// AVX-512 F, BW, VL and VNNI, and dot products of `bf16`.
     #[cfg(target_arch = "x86_64")]
     Avx512Bf16,
@@ -52,7 +57,12 @@ impl Isa {
                 && is_x86_feature_detected!("fma")
                 && is_x86_feature_detected!("f16c");
             let bf16 = avx512 && is_x86_feature_detected!("avx512bf16");
-            let found = [(bf16, Isa::Avx512Bf16), (avx512, Isa::Avx512), (avx2, Isa::Avx2)];
+            let found = [
+                (bf16 && amx::available(), Isa::Amx),
+                (bf16, Isa::Avx512Bf16),
+                (avx512, Isa::Avx512),
+                (avx2, Isa::Avx2),
+            ];
             found.into_iter().filter_map(|(has, isa)| has.then_some(isa))
         };
         #[cfg(target_arch = "aarch64")]
@@ -64,6 +74,15 @@ impl Isa {
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let vector = std::iter::empty();
         vector.chain([Isa::Portable])
+    }
+
+    /// Rows of a full tile: as many as the loops have registers for.
+    pub(super) fn height(self) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => 16,
+            _ => 8,
+        }
     }
 
     /// The best this machine can run.
@@ -84,7 +103,7 @@ impl Isa {
         match self {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: `Isa::available` found the instruction set.
-            Isa::Avx512Bf16 | Isa::Avx512 => unsafe { avx512::products(rounds) },
+            Isa::Amx | Isa::Avx512Bf16 | Isa::Avx512 => unsafe { avx512::products(rounds) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Isa::Avx2 => unsafe { avx2::products(rounds) },
@@ -138,6 +157,8 @@ macro_rules! of_width {
             4 => $module::$function::<$($($t,)*)? 4>,
             6 => $module::$function::<$($($t,)*)? 6>,
             8 => $module::$function::<$($($t,)*)? 8>,
+            12 => $module::$function::<$($($t,)*)? 12>,
+            16 => $module::$function::<$($($t,)*)? 16>,
             other => unreachable!("a tile of {other} rows"),
         }
     };
@@ -146,7 +167,16 @@ macro_rules! of_width {
 fn block_loop<T: Stored>(isa: Isa, width: usize) -> Loop<Quantized> {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Bf16 | Isa::Avx512 => of_width!(avx512::blocks::<T>, width),
+        Isa::Amx if width >= amx::fewest(T::CODING) => match width {
+            8 => amx::blocks::<T, 8>,
+            12 => amx::blocks::<T, 12>,
+            16 => amx::blocks::<T, 16>,
+            other => unreachable!("a tile of {other} rows"),
+        },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Amx => of_width!(avx512::blocks::<T, Far>, width),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Bf16 | Isa::Avx512 => of_width!(avx512::blocks::<T, Near>, width),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => of_width!(avx2::blocks::<T>, width),
         #[cfg(target_arch = "aarch64")]
@@ -157,10 +187,23 @@ fn block_loop<T: Stored>(isa: Isa, width: usize) -> Loop<Quantized> {
     }
 }
 
+/// The registers that a [`block_loop`] takes for tiles of `width` rows.
+#[cfg(target_arch = "x86_64")]
+fn shaped(isa: Isa, width: usize, format: Format) -> Option<amx::Shaped> {
+    let coding = format.coding().filter(|&c| isa == Isa::Amx && width >= amx::fewest(c));
+    // SAFETY: `Isa::available` found the instruction set.
+    coding.map(|coding| unsafe { amx::Shaped::new(width, coding) })
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn shaped(_: Isa, _: usize, _: Format) {}
+
 fn float_loop<T: Stored>(isa: Isa, width: usize) -> Loop<f32> {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Bf16 | Isa::Avx512 => of_width!(avx512::floats::<T>, width),
+        Isa::Amx => of_width!(avx512::floats::<T, Far>, width),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Bf16 | Isa::Avx512 => of_width!(avx512::floats::<T, Near>, width),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => of_width!(avx2::floats::<T>, width),
         #[cfg(target_arch = "aarch64")]
@@ -173,7 +216,9 @@ fn float_loop<T: Stored>(isa: Isa, width: usize) -> Loop<f32> {
 fn pair_loop(isa: Isa, width: usize) -> Loop<u32> {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Bf16 => of_width!(avx512::pairs, width),
+        Isa::Amx => of_width!(avx512::pairs::<Far>, width),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Bf16 => of_width!(avx512::pairs::<Near>, width),
         other => unreachable!("{other:?} has no products of pairs"),
     }
 }
@@ -307,38 +352,44 @@ impl Output<'_> {
         match Form::of(isa, format) {
             Form::Quantized => {
                 let inner = |width| {
-                    with_format!(
+                    let inner = with_format!(
                         format,
                         [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K],
                         block_loop(isa, width)
-                    )
+                    );
+                    (inner, shaped(isa, width, format))
                 };
                 self.run_tiles(input.quantized(), panels, inner);
             }
-            Form::Paired => self.run_tiles(input.paired(), panels, |width| pair_loop(isa, width)),
+            Form::Paired => {
+                let inner = |width| (pair_loop(isa, width), ());
+                self.run_tiles(input.paired(), panels, inner);
+            }
             Form::Transposed => {
-                let inner = |width| with_format!(format, [F32, F16, BF16], float_loop(isa, width));
+                let inner =
+                    |width| (with_format!(format, [F32, F16, BF16], float_loop(isa, width)), ());
                 self.run_tiles(input.transposed(), panels, inner);
             }
         }
     }
 
-    /// Multiplies `panels` with every tile, a cacheful of panels at a time.
-    fn run_tiles<T>(
+    /// Multiplies `panels` with every tile, a cacheful of panels at a time. `inner` says how a tile of so many
+    /// rows is multiplied, and what the thread has to hold for that.
+    fn run_tiles<T, Held>(
         &self,
         tiles: Tiles<'_, T>,
         mut panels: Range<usize>,
-        inner: impl Fn(usize) -> Loop<T>,
+        inner: impl Fn(usize) -> (Loop<T>, Held),
     ) {
         /// Weight bytes that stay in a core's second-level cache while the tiles pass by.
         const CACHEFUL: usize = 256 << 10;
         let at_once = (CACHEFUL / self.weight.panels.stride()).max(1);
-        let mut out = [[0.0; LANES]; TILE];
+        let mut out = [[0.0; LANES]; MOST];
         while !panels.is_empty() {
             let now = panels.start..panels.end.min(panels.start + at_once);
             panels.start = now.end;
             for tile in tiles.iter() {
-                let inner = inner(tile.width);
+                let (inner, _held) = inner(tile.width);
                 for p in now.clone() {
                     let panel = self.weight.panels.panel(p);
                     // SAFETY: `inner` is for an instruction set that `Isa::available` found.

@@ -1,7 +1,7 @@
 //! What becomes of `x`: for block formats it is quantized, for plain floats transposed, both into
 //! *tiles* of rows so that an inner loop reads one stream.
 //!
-//! A tile is up to [`TILE`] rows; its width is one of a few (the last tile is filled up with zero
+//! A tile is up to [`Isa::height`] rows; its width is one of a few (the last tile is filled up with zero
 //! rows). Item `j` (a run of 32 elements, or one element) of row `r` of a tile lies at
 //! `j · width + r`.
 
@@ -14,10 +14,10 @@ use crate::spread::spread;
 use device::{Cpu, Disjoint};
 use std::ops::Range;
 
-/// Rows of a full tile.
-pub(super) const TILE: usize = 8;
-/// Rows that the last tile is filled up to.
-const WIDTHS: [usize; 6] = [0, 1, 2, 4, 6, TILE];
+/// Rows of a full tile at most.
+pub(super) const MOST: usize = 16;
+/// Rows that the last tile is filled up to, as far as a full tile has them.
+const WIDTHS: [usize; 8] = [0, 1, 2, 4, 6, 8, 12, MOST];
 
 /// 32 elements of one row as signed bytes: element = `scale · q`. One cache line.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,25 +83,30 @@ impl Form {
 
 /// The forms of an input that some products take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Forms([bool; 3]);
+pub(super) struct Forms {
+    kinds: [bool; 3],
+    /// Rows of a full tile.
+    height: usize,
+}
 
 impl Forms {
     /// What `weights` take.
     pub(super) fn of<'w>(isa: Isa, weights: impl IntoIterator<Item = &'w Weight>) -> Forms {
-        let mut forms = Forms::default();
+        let mut kinds = [false; 3];
         for weight in weights {
-            forms.0[Form::of(isa, weight.format) as usize] = true;
+            kinds[Form::of(isa, weight.format) as usize] = true;
         }
-        forms
+        Forms { kinds, height: isa.height() }
     }
 
     fn has(self, form: Form) -> bool {
-        self.0[form as usize]
+        self.kinds[form as usize]
     }
 
     /// Whether these are among `others`.
     pub(super) fn are_in(self, others: Forms) -> bool {
-        self.0.iter().zip(others.0).all(|(&here, there)| here <= there)
+        let kinds = self.kinds.iter().zip(others.kinds).all(|(&here, there)| here <= there);
+        kinds && self.height == others.height
     }
 }
 
@@ -123,6 +128,8 @@ pub(super) struct Tiles<'a, T> {
     rows: usize,
     /// Items of one row.
     per_row: usize,
+    /// Rows of a full tile.
+    height: usize,
 }
 
 /// One tile.
@@ -140,20 +147,21 @@ pub(super) struct Tile<'a, T> {
 impl<'a, T> Tiles<'a, T> {
     /// Tile after tile.
     pub(super) fn iter(&self) -> impl Iterator<Item = Tile<'a, T>> {
-        let tiles = self.items.chunks(TILE * self.per_row).enumerate();
+        let height = self.height;
+        let tiles = self.items.chunks(height * self.per_row).enumerate();
         tiles.map(move |(t, items)| Tile {
-            first: t * TILE,
-            rows: TILE.min(self.rows - t * TILE),
+            first: t * height,
+            rows: height.min(self.rows - t * height),
             width: items.len() / self.per_row,
             items,
         })
     }
 }
 
-/// Rows of `rows` once the last tile is filled up.
-fn filled(rows: usize) -> usize {
-    let last = rows % TILE;
-    rows - last + WIDTHS.into_iter().find(|&width| width >= last).unwrap_or(TILE)
+/// Rows of `rows` once the last tile of `height` is filled up.
+fn filled(rows: usize, height: usize) -> usize {
+    let last = rows % height;
+    rows - last + WIDTHS.into_iter().find(|&width| width >= last).unwrap_or(height)
 }
 
 impl Input {
@@ -162,7 +170,8 @@ impl Input {
         let (rows, k) = (from.count(), from.width());
         let open = self.open((rows, k), forms);
         // Columns of a tile of small items share cache lines, so one thread has them all.
-        let tile = if forms.has(Form::Paired) || forms.has(Form::Transposed) { TILE } else { 1 };
+        let tile =
+            if forms.has(Form::Paired) || forms.has(Form::Transposed) { forms.height } else { 1 };
         spread(cpu, open.all.div_ceil(tile), rows * k, &|part| {
             for row in part * tile..((part + 1) * tile).min(open.all) {
                 // SAFETY: a part has its rows to itself.
@@ -177,32 +186,36 @@ impl Input {
     /// Makes room for `rows` rows of `k` elements, to be put there.
     pub(super) fn open(&mut self, (rows, k): (usize, usize), forms: Forms) -> Opened<'_> {
         (self.forms, self.rows, self.k) = (forms, rows, k);
-        let (all, pairs) = (filled(rows), k.div_ceil(2));
+        let (all, pairs) = (filled(rows, forms.height), k.div_ceil(2));
         let items = |form: Form, each: usize| if forms.has(form) { all * each } else { 0 };
         self.quantized.resize(items(Form::Quantized, k / RUN), Quantized::ZERO);
         self.paired.resize(items(Form::Paired, pairs), 0);
         self.transposed.resize(items(Form::Transposed, 2 * pairs), 0.0);
         Opened {
             all,
-            quantized: Columns::new(&mut self.quantized, all),
-            paired: Columns::new(&mut self.paired, all),
-            transposed: Columns::new(&mut self.transposed, all),
+            quantized: Columns::new(&mut self.quantized, all, forms.height),
+            paired: Columns::new(&mut self.paired, all, forms.height),
+            transposed: Columns::new(&mut self.transposed, all, forms.height),
         }
+    }
+
+    fn tiles<'a, T>(&self, items: &'a [T], per_row: usize) -> Tiles<'a, T> {
+        Tiles { items, rows: self.rows, per_row, height: self.forms.height }
     }
 
     /// The quantized form.
     pub(super) fn quantized(&self) -> Tiles<'_, Quantized> {
-        Tiles { items: &self.quantized, rows: self.rows, per_row: self.k / RUN }
+        self.tiles(&self.quantized, self.k / RUN)
     }
 
     /// Pairs. The last one of an odd `k` is filled up with a zero.
     pub(super) fn paired(&self) -> Tiles<'_, u32> {
-        Tiles { items: &self.paired, rows: self.rows, per_row: self.k.div_ceil(2) }
+        self.tiles(&self.paired, self.k.div_ceil(2))
     }
 
     /// The transposed form. An odd `k` is filled up with a zero.
     pub(super) fn transposed(&self) -> Tiles<'_, f32> {
-        Tiles { items: &self.transposed, rows: self.rows, per_row: self.k.next_multiple_of(2) }
+        self.tiles(&self.transposed, self.k.next_multiple_of(2))
     }
 }
 
@@ -240,12 +253,14 @@ struct Columns<'a, T> {
     items: Disjoint<'a, T>,
     all: usize,
     per_row: usize,
+    /// Rows of a full tile.
+    height: usize,
 }
 
 impl<'a, T> Columns<'a, T> {
-    fn new(items: &'a mut [T], all: usize) -> Columns<'a, T> {
+    fn new(items: &'a mut [T], all: usize, height: usize) -> Columns<'a, T> {
         let per_row = items.len().checked_div(all).unwrap_or(0);
-        Columns { items: Disjoint::new(items), all, per_row }
+        Columns { items: Disjoint::new(items), all, per_row, height }
     }
 
     /// Some items of row `row`, none where the form is not kept.
@@ -253,9 +268,9 @@ impl<'a, T> Columns<'a, T> {
     /// # Safety
     /// Nobody else has these items.
     unsafe fn of(&self, row: usize, items: Range<usize>) -> impl Iterator<Item = &mut T> {
-        let first = row - row % TILE;
-        let width = TILE.min(self.all - first);
-        let at = move |item| first * self.per_row + item * width + row % TILE;
+        let first = row - row % self.height;
+        let width = self.height.min(self.all - first);
+        let at = move |item| first * self.per_row + item * width + (row - first);
         let items = if self.per_row == 0 { 0..0 } else { items };
         // SAFETY: these are the caller's.
         items.map(move |item| unsafe { &mut self.items.slice(at(item)..at(item) + 1)[0] })

@@ -8,11 +8,14 @@
 //!   `k` are added at a time.
 //! - Block formats: the input is quantized to signed bytes per 32 elements (one `f32` scale,
 //!   largest magnitude 127), dot products of 32 elements are exact integers, and the blocks'
-//!   contributions are summed in `f32` in ascending order.
+//!   contributions are summed in `f32` in ascending order: of each block its scale by what the input is
+//!   scaled by and the dot product, then its min by the input's sum, each by a fused multiply-add.
 //!
 //! Files: `panel` is the packed layout, `input` what becomes of `x`, `cpu` the launch, and
 //! one file an instruction set holds the inner loops.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]

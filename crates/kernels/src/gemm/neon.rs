@@ -153,19 +153,17 @@ unsafe fn run<T: Stored, M: Multiply, const ROWS: usize>(
         // SAFETY: the tile has `ROWS` items for this run.
         let x = unsafe { &*x.add(r) };
         let per_group = 2 / coding.groups;
-        let term = |g: usize| {
-            let sum = if coding.groups == 1 { 0 } else { 1 + g };
+        let total = &mut sums[quarter];
+        for g in 0..coding.groups {
+            let sum = coding.sum(g);
             // SAFETY: as the caller promises.
             let dot = unsafe { dot::<T, M>(&quads, x, g * per_group, per_group, x.neg_sums[sum]) };
             let scaled = vmulq_n_f32(vcvtq_f32_s32(dot), x.scale);
-            let product = vmulq_f32(scaled, scale[g]);
-            match coding.min {
-                Min::None => product,
-                Min::PerGroup => vaddq_f32(product, vmulq_n_f32(min[g], x.scaled_sums[sum])),
+            *total = vfmaq_f32(*total, scaled, scale[g]);
+            if coding.min == Min::PerGroup {
+                *total = vfmaq_n_f32(*total, min[g], x.scaled_sums[sum]);
             }
-        };
-        let term = if coding.groups == 1 { term(0) } else { vaddq_f32(term(0), term(1)) };
-        sums[quarter] = vaddq_f32(sums[quarter], term);
+        }
     }
 }
 

@@ -54,6 +54,11 @@ impl Coding {
         self.code_bytes() + factors
     }
 
+    /// Which of the sums of a run of input group `g` takes, see [`Quantized`](super::input::Quantized).
+    pub(super) const fn sum(self, g: usize) -> usize {
+        if self.groups == 1 { 0 } else { 1 + g }
+    }
+
     /// Bytes of one unit.
     pub(super) const fn unit_bytes(self) -> usize {
         self.header_bytes() + self.span * self.run_bytes()

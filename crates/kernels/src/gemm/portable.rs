@@ -38,23 +38,20 @@ pub(super) fn blocks<T: Stored, const ROWS: usize>(
                 std::array::from_fn(|g| group_factors(coding, unit, run, g.min(coding.groups - 1)));
             for (x, out) in x.iter().zip(out.iter_mut()) {
                 for lane in 0..LANES {
-                    let term = |g: usize| {
-                        let sum = if coding.groups == 1 { 0 } else { 1 + g };
+                    for (g, (scale, min)) in factors[..coding.groups].iter().enumerate() {
+                        let sum = coding.sum(g);
                         let group = RUN / coding.groups * g..RUN / coding.groups * (g + 1);
                         let products = codes[lane][group.clone()].iter().zip(&x.q[group]);
                         let dot = products
                             .fold(i32::from(coding.zero) * x.neg_sums[sum], |dot, (&c, &q)| {
                                 dot + i32::from(c) * i32::from(q)
                             });
-                        let (scale, min) = &factors[g];
-                        let product = dot as f32 * x.scale * scale[lane];
-                        match coding.min {
-                            Min::None => product,
-                            Min::PerGroup => product + min[lane] * x.scaled_sums[sum],
-                        }
-                    };
-                    let run_total = if coding.groups == 1 { term(0) } else { term(0) + term(1) };
-                    out[lane] += run_total;
+                        let total = (dot as f32 * x.scale).mul_add(scale[lane], out[lane]);
+                        out[lane] = match coding.min {
+                            Min::None => total,
+                            Min::PerGroup => min[lane].mul_add(x.scaled_sums[sum], total),
+                        };
+                    }
                 }
             }
         }
