@@ -35,8 +35,7 @@ pub(super) fn blocks<T: Stored, A: Ahead, const ROWS: usize>(
             let header = [halves(at), halves(at.add(coding.header_bytes() - 2 * LANES))];
             at = at.add(coding.header_bytes());
             for _ in 0..coding.span {
-                prefetch::<A>(at, coding.run_bytes(), ROWS * RUN_CYCLES);
-                run::<T, ROWS>(at, header, x, &mut sums);
+                run::<T, A, ROWS>(at, header, x, &mut sums);
                 at = at.add(coding.run_bytes());
                 x = x.add(ROWS);
             }
@@ -51,13 +50,14 @@ pub(super) fn blocks<T: Stored, A: Ahead, const ROWS: usize>(
 /// `at` has a run's bytes, `x` has `ROWS` items.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-unsafe fn run<T: Stored, const ROWS: usize>(
+unsafe fn run<T: Stored, A: Ahead, const ROWS: usize>(
     at: *const u8,
     header: [__m512; 2],
     x: *const Quantized,
     sums: &mut [__m512; ROWS],
 ) {
     let coding = T::CODING;
+    prefetch::<A>(at, coding.run_bytes(), ROWS * RUN_CYCLES);
     // SAFETY: the codes open the run, the factors follow them.
     let (quads, factors) = unsafe { (unpack::<T>(at), Factors::read::<T>(at, header)) };
     let zero_bits = _mm512_set1_epi32(coding.zero.trailing_zeros() as i32);
@@ -65,7 +65,7 @@ unsafe fn run<T: Stored, const ROWS: usize>(
         // SAFETY: the tile has `ROWS` items for this run.
         let x = unsafe { &*x.add(r) };
         let per_group = quads.len() / coding.groups;
-        for g in 0..coding.groups {
+        let with = |g: usize, total: __m512| {
             let mut dot = match coding.zero {
                 0 => _mm512_setzero_si512(),
                 _ => _mm512_sllv_epi32(_mm512_set1_epi32(x.neg_sums[coding.sum(g)]), zero_bits),
@@ -75,8 +75,10 @@ unsafe fn run<T: Stored, const ROWS: usize>(
                 let q = _mm512_set1_epi32(i32::from_le_bytes(q.map(|q| q as u8)));
                 dot = _mm512_dpbusd_epi32(dot, quad, q);
             }
-            *total = factors.add::<T>(g, dot, x, *total);
-        }
+            factors.add::<T>(g, dot, x, total)
+        };
+        // Not a loop: the compiler then unrolls that over rows, whose sums stay in registers.
+        *total = if coding.groups == 1 { with(0, *total) } else { with(1, with(0, *total)) };
     }
 }
 

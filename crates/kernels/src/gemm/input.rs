@@ -302,7 +302,10 @@ fn quantize_row<'a>(x: &[f32], items: impl Iterator<Item = &'a mut Quantized>) {
 
 #[inline(always)] // so that it is compiled for the instruction set of its caller
 fn quantize_runs<'a>(x: &[f32], items: impl Iterator<Item = &'a mut Quantized>) {
-    items.zip(x.as_chunks::<RUN>().0).for_each(|(item, x)| *item = Quantized::new(x));
+    // A loop: what an iterator's own methods call is compiled for any processor.
+    for (item, x) in items.zip(x.as_chunks::<RUN>().0) {
+        *item = Quantized::new(x);
+    }
 }
 
 /// [`quantize_runs`], compiled for AVX2: the same operations, wider.
