@@ -40,10 +40,12 @@ if [ ! -x "$folder/llama/bin/llama-server" ]; then
         tar -xf "$scratch"/llama_cpp_python-*.tar.gz -C "$scratch"
         mv "$scratch"/llama_cpp_python-*/vendor/llama.cpp "$source"
     fi
-    # Without the flag GCC leaves out what llama.cpp stores for the processor to read as its tiles' shapes, and the
-    # program ends at its first product on a machine with AMX (its pull request 26954).
+    # GCC leaves out what llama.cpp stores for the processor to read as the shapes of its tiles, and the program ends
+    # at its first product on a machine with AMX (its pull request 26954): the stores have to be seen as needed.
+    sed -i 's/_tile_loadconfig(&\([a-z_]*\));/asm volatile("" : : "r"(\&\1) : "memory"); &/' \
+        "$source/ggml/src/ggml-cpu/amx/mmq.cpp"
     PATH="$folder/venv/bin:$PATH" cmake -S "$source" -B "$folder/llama" -G Ninja \
-        -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS=-fno-tree-dse -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_COMMON=ON \
+        -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_COMMON=ON \
         -DLLAMA_BUILD_TOOLS=ON -DLLAMA_BUILD_SERVER=ON -DLLAMA_BUILD_TESTS=OFF \
         -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF \
         >"$folder/llama.log"
