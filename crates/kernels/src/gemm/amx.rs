@@ -30,25 +30,18 @@ pub(super) fn available() -> bool {
     #[cfg(target_os = "linux")]
     {
         static GRANTED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-        *GRANTED.get_or_init(|| processor() && requested())
+        *GRANTED.get_or_init(|| listed() && requested())
     }
     #[cfg(not(target_os = "linux"))]
     false
 }
 
-/// Whether the processor has tiles of bytes (leaf 7: bits 24 and 25 of EDX), and the system keeps their
-/// registers (leaf 13: bits 17 and 18 of the state that it can enable).
+/// Whether Linux lists tiles of bytes among what the processor has and the system supports.
 #[cfg(target_os = "linux")]
-fn processor() -> bool {
-    const TILES: u32 = 1 << 24 | 1 << 25;
-    const STATE: u32 = 1 << 17 | 1 << 18;
-    #[allow(unused_unsafe, reason = "safe in newer versions of the standard library only")]
-    // SAFETY: every processor of 64 bits has the instruction.
-    unsafe {
-        __cpuid(0).eax >= 13
-            && __cpuid_count(7, 0).edx & TILES == TILES
-            && __cpuid_count(13, 0).eax & STATE == STATE
-    }
+fn listed() -> bool {
+    let processors = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = processors.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    ["amx_tile", "amx_int8"].iter().all(|flag| flags.split_whitespace().any(|f| f == *flag))
 }
 
 /// Asks Linux for the registers of tiles, which it gives a process that wants them.

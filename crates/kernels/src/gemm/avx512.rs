@@ -140,6 +140,9 @@ pub(super) trait Ahead {
     /// Bytes that arrive in a cycle unasked: a loop that takes more of them waits for the hardware's own
     /// prefetching, which does better undisturbed.
     const ARRIVE: usize;
+
+    /// Asks for the line at `at`, which need not be memory.
+    fn ask(at: *const u8);
 }
 
 /// Caches near the cores, from which about 25 GB/s arrive.
@@ -148,15 +151,27 @@ pub(super) struct Near;
 impl Ahead for Near {
     const BYTES: usize = 4 << 10;
     const ARRIVE: usize = 7;
+
+    #[inline(always)]
+    fn ask(at: *const u8) {
+        // SAFETY: prefetching reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
 }
 
 /// A third-level cache behind a mesh of many cores: too far for the hardware's own prefetching, so that
-/// everything is asked for.
+/// everything is asked for, and into the second-level cache, which waits for more lines at once than the first.
 pub(super) struct Far;
 
 impl Ahead for Far {
     const BYTES: usize = 16 << 10;
     const ARRIVE: usize = usize::MAX;
+
+    #[inline(always)]
+    fn ask(at: *const u8) {
+        // SAFETY: prefetching reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
+    }
 }
 
 /// Asks for weights some way ahead of `at`, of which each step takes `bytes` and works on them for `cycles`.
@@ -168,7 +183,7 @@ pub(super) fn prefetch<A: Ahead>(at: *const u8, bytes: usize, cycles: usize) {
     }
     for line in (0..bytes).step_by(64) {
         // The address may lie past the weight: prefetching what is not there does nothing.
-        _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(A::BYTES + line).cast());
+        A::ask(at.wrapping_add(A::BYTES + line));
     }
 }
 
