@@ -15,6 +15,7 @@ mod counters;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod draft;
+mod fit;
 mod forward;
 mod guide;
 mod holders;
@@ -32,6 +33,7 @@ mod turn;
 
 pub use collect::{Collector, Output, RunError};
 pub use counters::{Counters, StepTimes};
+pub use fit::Plateau;
 pub use memory::{EngineOptions, KV_SHARE, KvNeed, KvPages};
 pub use output::{Finished, PromptToken, Segment, Stats, TokenOut, Update};
 pub use pair::{Meter, OnHost, Pair, PairOptions};

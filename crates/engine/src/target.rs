@@ -1,5 +1,6 @@
 //! The model whose text comes out, as a step sees it.
 
+use crate::fit::Plateau;
 use device::Cpu;
 use kernels::choose::{Draw, LogProbs, Shape, choose, log_probs};
 use kernels::kv_store::KvPool;
@@ -14,6 +15,11 @@ pub trait Target: Send {
     /// keeps the outputs of the layers in `taps` for [`Target::features`]. May return while the work
     /// goes on: whoever asks for its results waits for them.
     fn forward(&mut self, pass: &Pass, taps: &[usize]);
+
+    /// The numbers of rows of a pass that cost what `rows` cost.
+    fn plateau(&self, rows: usize) -> Plateau {
+        Plateau::of_one(rows)
+    }
 
     /// Waits for what [`Target::forward`] left running. The engine calls this where nothing is chosen,
     /// so that a step has ended when it says so.

@@ -194,9 +194,24 @@ impl Attention {
         unsafe {
             Ok(Attention {
                 by_dim: [
-                    Sized::load(&module, of_64, together("together_64"), ["apart_64", "combine_64"])?,
-                    Sized::load(&module, of_128, together("together_128"), ["apart_128", "combine_128"])?,
-                    Sized::load(&module, of_256, together("together_256"), ["apart_256", "combine_256"])?,
+                    Sized::load(
+                        &module,
+                        of_64,
+                        together("together_64"),
+                        ["apart_64", "combine_64"],
+                    )?,
+                    Sized::load(
+                        &module,
+                        of_128,
+                        together("together_128"),
+                        ["apart_128", "combine_128"],
+                    )?,
+                    Sized::load(
+                        &module,
+                        of_256,
+                        together("together_256"),
+                        ["apart_256", "combine_256"],
+                    )?,
                 ],
                 multiprocessors: cuda.multiprocessors() as usize,
             })

@@ -110,6 +110,8 @@ pub struct Rotations {
     places: Kernel<Places>,
     /// One for each of [`DIMS`].
     store: [Kernel<RopeStore>; DIMS.len()],
+    /// The same of products that were left whole.
+    store_whole: [Kernel<RopeStore>; DIMS.len()],
 }
 
 impl Rotations {
@@ -128,6 +130,11 @@ impl Rotations {
                     module.early_kernel("rope_store_64", 0)?,
                     module.early_kernel("rope_store_128", 0)?,
                     module.early_kernel("rope_store_256", 0)?,
+                ],
+                store_whole: [
+                    module.early_kernel("rope_store_64_whole", 0)?,
+                    module.early_kernel("rope_store_128_whole", 0)?,
+                    module.early_kernel("rope_store_256_whole", 0)?,
                 ],
             })
         }
@@ -186,7 +193,9 @@ impl Rotations {
     ) {
         let (Pieces { at, shape, rows }, Heads { q, kv, dim }) = (projected, heads);
         let all = rows as usize;
-        let kernel = of_dim(&self.store, dim);
+        let workers = projected.workers();
+        let kernels = if workers == 0 { &self.store_whole } else { &self.store };
+        let kernel = of_dim(kernels, dim);
         assert_eq!(shape.n, (q + 2 * kv) * dim, "columns of {q} and twice {kv} heads of {dim}");
         projected.check();
         assert!(to.q.len() >= all * q * dim, "{rows} rows");
@@ -202,7 +211,7 @@ impl Rotations {
             to.keys,
             to.values,
             shape.steps(),
-            projected.workers(),
+            workers,
             rows,
             count(q),
             count(kv),

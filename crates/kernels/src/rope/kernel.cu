@@ -38,8 +38,8 @@ extern "C" __global__ void places(const u32 *lengths, u64 lengths_len, const u32
 // A product's columns are `heads` heads of q, `kv_heads` of k and as many of v. q goes to
 // [rows][heads][DIM]; k and v to their slots in [pages][kv_heads][page_size][DIM]. `norms` holds the
 // weights of q's and k's norm, or nothing. DIM / 4 lanes are a head, a warp at most, whose lanes then have
-// the elements of both halves.
-template <u32 DIM>
+// the elements of both halves. The product's pieces may be whole.
+template <u32 DIM, bool WHOLE>
 static __device__ void rope_store(const float *pieces, u64 pieces_len, const float *norms, u64 norms_len,
                                   const float *angles, u64 angles_len, const u32 *slots, u64 slots_len,
                                   u16 *q, u64 q_len, u16 *keys, u64 keys_len, u16 *values,
@@ -50,6 +50,7 @@ static __device__ void rope_store(const float *pieces, u64 pieces_len, const flo
     let_next_start();
     const u32 all = heads + 2 * kv_heads;
     expect(q_len >= (u64)rows * heads * DIM && angles_len >= (u64)rows * DIM && slots_len >= rows);
+    expect(!WHOLE || workers == 0);
     expect((norms_len == 0 || norms_len >= 2 * DIM) && blockDim.x % 32 == 0);
     wait_for_earlier();
     const Pieces sums(pieces, pieces_len, steps, workers, rows, all * DIM);
@@ -60,7 +61,8 @@ static __device__ void rope_store(const float *pieces, u64 pieces_len, const flo
     float x[FOURS][4], squares = 0.0f;
 #pragma unroll
     for (u32 f = 0; f < FOURS; f++) {
-        const float4 sum = sums.four(row, head * DIM + f * LANES * 4 + at);
+        const u32 column = head * DIM + f * LANES * 4 + at;
+        const float4 sum = WHOLE ? sums.whole(row, column) : sums.four(row, column);
         x[f][0] = sum.x, x[f][1] = sum.y, x[f][2] = sum.z, x[f][3] = sum.w;
         squares += x[f][0] * x[f][0] + x[f][1] * x[f][1] + x[f][2] * x[f][2] + x[f][3] * x[f][3];
     }
@@ -111,18 +113,21 @@ static __device__ void rope_store(const float *pieces, u64 pieces_len, const flo
     }
 }
 
-#define ROPE_STORE(NAME, DIM)                                                                            \
+#define ROPE_STORE(NAME, DIM, WHOLE)                                                                     \
     extern "C" __global__ void NAME(const float *pieces, u64 pieces_len, const float *norms,             \
                                     u64 norms_len, const float *angles, u64 angles_len,                  \
                                     const u32 *slots, u64 slots_len, u16 *q, u64 q_len, u16 *keys,       \
                                     u64 keys_len, u16 *values, u64 values_len, u32 steps, u32 workers,   \
                                     u32 rows, u32 heads, u32 kv_heads, u32 page_size, float eps)         \
     {                                                                                                    \
-        rope_store<DIM>(pieces, pieces_len, norms, norms_len, angles, angles_len, slots, slots_len, q,   \
-                        q_len, keys, keys_len, values, values_len, steps, workers, rows, heads,          \
-                        kv_heads, page_size, eps);                                                       \
+        rope_store<DIM, WHOLE>(pieces, pieces_len, norms, norms_len, angles, angles_len, slots,          \
+                               slots_len, q, q_len, keys, keys_len, values, values_len, steps, workers,  \
+                               rows, heads, kv_heads, page_size, eps);                                   \
     }
 
-ROPE_STORE(rope_store_64, 64)
-ROPE_STORE(rope_store_128, 128)
-ROPE_STORE(rope_store_256, 256)
+ROPE_STORE(rope_store_64, 64, false)
+ROPE_STORE(rope_store_128, 128, false)
+ROPE_STORE(rope_store_256, 256, false)
+ROPE_STORE(rope_store_64_whole, 64, true)
+ROPE_STORE(rope_store_128_whole, 128, true)
+ROPE_STORE(rope_store_256_whole, 256, true)

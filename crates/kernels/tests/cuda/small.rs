@@ -31,18 +31,27 @@ pub(crate) fn product(
     (weight, pieces, sums)
 }
 
+/// Few rows, and in tiles also so many that products are left whole.
+fn rows_of(random: &mut Random, layout: Layout) -> usize {
+    let few = 1 + random.below(20);
+    match layout {
+        Layout::Rows => few,
+        Layout::Tiles => few + [0, 128][random.below(2)],
+    }
+}
+
 #[test]
 fn norms_add_and_match() {
     let (card, mut random) = (card(), Random::fresh());
     let (norms, lane) = (Norms::load(&card.cuda).expect("the norms load"), &card.lanes.forward);
-    for width in [4, 64, 64, 576, 2052, 4096, 4096, 8192] {
-        let rows = 1 + random.below(20);
+    for width in [4, 64, 64, 576, 2052, 4096, 4096, 4096, 4096, 8192] {
+        let layout =
+            if width % 32 == 0 && random.below(2) == 0 { Layout::Tiles } else { Layout::Rows };
+        let rows = rows_of(&mut random, layout);
         let (weight_of, pieces, sums) = product(&card, &mut random, rows, width);
         let (x, weight) = (random.floats(rows * width, 2.0), random.floats(width, 1.5));
         let added: Vec<f32> = x.iter().zip(&sums).map(|(a, b)| a + b).collect();
         let (mut on_card, factors) = (card.put(&x), card.put(&weight));
-        let layout =
-            if width % 32 == 0 && random.below(2) == 0 { Layout::Tiles } else { Layout::Rows };
         let mut out = card.put(&vec![0x7fff; layout.elements(rows, width)]);
         let stride = width + 12;
         let mut taken = card.put(&vec![7; rows * stride]);
@@ -91,10 +100,10 @@ fn swiglu_matches() {
     let (card, mut random) = (card(), Random::fresh());
     let activations = Activations::load(&card.cuda).expect("the activations load");
     let lane = &card.lanes.forward;
-    for width in [4, 68, 1536, 12_288] {
-        let rows = 1 + random.below(16);
-        let (weight, pieces, sums) = product(&card, &mut random, rows, 2 * width);
+    for width in [4, 68, 1536, 1536, 12_288, 12_288] {
         let layout = if width % 32 == 0 { Layout::Tiles } else { Layout::Rows };
+        let rows = rows_of(&mut random, layout);
+        let (weight, pieces, sums) = product(&card, &mut random, rows, 2 * width);
         let mut out = card.put(&vec![0x7fff; layout.elements(rows, width)]);
         let (activations, shape) = (activations.clone(), weight.shape);
         lane.launch(

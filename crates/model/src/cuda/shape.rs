@@ -55,7 +55,10 @@ impl Sizes {
         }
         let own = config.head_dim;
         let Some(&dim) = DIMS.iter().find(|&&dim| own <= dim) else {
-            return error("head_dim", format!("is {own}, a GPU takes up to {}", DIMS[DIMS.len() - 1]));
+            return error(
+                "head_dim",
+                format!("is {own}, a GPU takes up to {}", DIMS[DIMS.len() - 1]),
+            );
         };
         let heads = Heads { q: config.heads, kv: config.kv_heads, dim };
         Ok(Sizes { hidden, ffn, heads, own, eps: config.rms_eps })
