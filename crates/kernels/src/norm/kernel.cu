@@ -82,9 +82,8 @@ static __device__ void norm(float *x, u64 x_len, const float *pieces, u64 pieces
     }
 }
 
-// `ROWS` are under way on a multiprocessor.
-#define NORM(NAME, TILES, WHOLE, ROWS)                                                                   \
-    extern "C" __global__ void __launch_bounds__(THREADS, ROWS)                                          \
+#define NORM(NAME, TILES, WHOLE, REGISTERS)                                                              \
+    extern "C" __global__ void REGISTERS                                                                 \
         NAME(float *x, u64 x_len, const float *pieces, u64 pieces_len, const float *weight,              \
              u64 weight_len, u16 *out, u64 out_len, u16 *kept, u64 kept_len, u32 steps, u32 workers,     \
              u32 rows, u32 first, u32 stride, float eps)                                                 \
@@ -93,6 +92,7 @@ static __device__ void norm(float *x, u64 x_len, const float *pieces, u64 pieces
                            kept_len, steps, workers, rows, first, stride, eps);                          \
     }
 
-NORM(add_norm, false, false, 1)
-NORM(add_norm_tiles, true, false, 1)
-NORM(add_norm_whole, true, true, 2)
+NORM(add_norm, false, false, __launch_bounds__(THREADS, 1))
+NORM(add_norm_tiles, true, false, __launch_bounds__(THREADS, 1))
+// Two rows are under way on a multiprocessor of 2048 threads.
+NORM(add_norm_whole, true, true, __maxnreg__(32))
