@@ -20,6 +20,11 @@ def main():
     with open(config, encoding="utf-8") as file:
         size = json.load(file)["vocab_size"]
     shutil.copytree(model, folder, dirs_exist_ok=True)
+    path = f"{folder}/config.json"
+    with open(path, encoding="utf-8") as file:
+        own = json.load(file)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({**own, "vocab_size": size}, file)
     path = f"{folder}/tokenizer.json"
     with open(path, encoding="utf-8") as file:
         tokenizer = json.load(file)

@@ -8,7 +8,6 @@
 //! it.
 
 use crate::draft::{Draft, DraftRow, Drafter, Features, NoDrafter, PROPOSED, in_reach, shape};
-use crate::fit::Plateau;
 use crate::memory::Geometry;
 use crate::pair::{Faces, Models, Pair, PairOptions, TargetFiles};
 use crate::target::Target;
@@ -347,9 +346,8 @@ impl Target for CardTarget {
         self.card.get().forward(pass, taps);
     }
 
-    fn plateau(&self, rows: usize) -> Plateau {
-        let (below, full) = CardPair::plateau(rows);
-        Plateau { below, full }
+    fn stairs(&self) -> Vec<usize> {
+        self.card.get().stairs()
     }
 
     fn finish(&mut self) {

@@ -2,22 +2,6 @@
 //! but on a card rows come in tiles, and what the next row costs is nothing or a tile. So a pass is filled up to
 //! where its cost rises, or cut to where it rose last, whichever is worth more.
 
-/// Numbers of rows between which passes cost the same: of more rows than `below`, and `full` at most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plateau {
-    /// One row more than so many costs what `full` do.
-    pub below: usize,
-    /// The last of them.
-    pub full: usize,
-}
-
-impl Plateau {
-    /// Of a device on which each row costs something.
-    pub fn of_one(rows: usize) -> Plateau {
-        Plateau { below: rows.saturating_sub(1), full: rows }
-    }
-}
-
 /// What a row costs within a plateau, of what one costs on average: norms and attention have it to do all the same. A
 /// draft that promises less stays out.
 const WITHIN: f32 = 0.125;
@@ -32,18 +16,15 @@ pub(crate) struct Open<'c> {
 }
 
 /// How many drafts of each of `blocks` to verify in a pass with `others` rows beside them, when a draft has to
-/// promise `price` tokens for what a row costs on average.
-pub(crate) fn fit(
-    others: usize,
-    blocks: &[Open<'_>],
-    price: f32,
-    plateau: impl Fn(usize) -> Plateau,
-) -> Vec<usize> {
-    let worth: usize = blocks.iter().map(|block| block.worth).sum();
-    let Plateau { below, full } = plateau(others + worth);
-    if below + 1 >= full {
+/// promise `price` tokens for what a row costs on average. A pass costs what one does whose rows are the next of
+/// `stairs`, which ascend; beyond them each row costs something.
+pub(crate) fn fit(others: usize, blocks: &[Open<'_>], price: f32, stairs: &[usize]) -> Vec<usize> {
+    let rows = others + blocks.iter().map(|block| block.worth).sum::<usize>();
+    let next = stairs.partition_point(|&stair| stair < rows);
+    let Some(&full) = stairs.get(next) else {
         return blocks.iter().map(|block| block.worth).collect();
-    }
+    };
+    let below = next.checked_sub(1).map_or(0, |before| stairs[before]);
     let mut ranked: Vec<(f32, usize)> = Vec::new();
     for (i, block) in blocks.iter().enumerate() {
         let some = block.chances.iter().take_while(|&&chance| chance >= price * WITHIN);
@@ -67,12 +48,7 @@ pub(crate) fn fit(
 mod tests {
     use super::*;
 
-    /// Tiles of eight rows.
-    fn tiles(rows: usize) -> Plateau {
-        let full = rows.next_multiple_of(8);
-        Plateau { below: full - 8, full }
-    }
-
+    const TILES: [usize; 3] = [8, 16, 24];
     const SURE: [f32; 5] = [0.9, 0.8, 0.7, 0.6, 0.5];
     const UNSURE: [f32; 5] = [0.5, 0.3, 0.2, 0.1, 0.05];
 
@@ -86,29 +62,29 @@ mod tests {
     fn what_costs_nothing_is_verified() {
         // Two anchors, and four drafts that are worth it: two more rows are there for nothing.
         let open = blocks(&[&SURE, &UNSURE], 0.6);
-        assert_eq!(fit(2, &open, 0.6, tiles), [5, 1], "the most likely of all");
-        assert_eq!(fit(2, &open[..1], 0.6, tiles), [5], "all that there are");
+        assert_eq!(fit(2, &open, 0.6, &TILES), [5, 1], "the most likely of all");
+        assert_eq!(fit(2, &open[..1], 0.6, &TILES), [5], "all that there are");
         // A row is never quite for nothing.
         let hopeless = [0.9, 0.8, 0.05, 0.04];
-        assert_eq!(fit(1, &blocks(&[&hopeless], 0.6), 0.6, tiles), [2]);
+        assert_eq!(fit(1, &blocks(&[&hopeless], 0.6), 0.6, &TILES), [2]);
     }
 
     #[test]
     fn a_tile_for_few_drafts_is_left_out() {
         // Nine rows, the last of which would cost a tile.
         let open = blocks(&[&SURE, &UNSURE], 0.3);
-        assert_eq!(fit(2, &open, 0.3, tiles), [5, 1], "eight rows");
+        assert_eq!(fit(2, &open, 0.3, &TILES), [5, 1], "eight rows");
         // Where a row is cheap, the tile is worth it.
         let cheap = blocks(&[&SURE, &UNSURE], 0.05);
-        assert_eq!(fit(2, &cheap, 0.05, tiles), [5, 5]);
+        assert_eq!(fit(2, &cheap, 0.05, &TILES), [5, 5]);
         // Eight rows that are no drafts, and more: there is no smaller pass.
-        assert_eq!(fit(9, &open, 0.3, tiles), [5, 2]);
+        assert_eq!(fit(9, &open, 0.3, &TILES), [5, 2]);
     }
 
     #[test]
     fn nothing_changes_where_rows_cost_alike() {
         let open = blocks(&[&SURE, &UNSURE], 0.6);
-        assert_eq!(fit(2, &open, 0.6, Plateau::of_one), [4, 0]);
-        assert_eq!(fit(0, &[], 0.6, tiles), [0; 0]);
+        assert_eq!(fit(2, &open, 0.6, &[]), [4, 0]);
+        assert_eq!(fit(0, &[], 0.6, &TILES), [0; 0]);
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Forward {
     shapers: Holders<Shaper>,
     guides: Holders<Guide>,
     calibration: Calibration,
+    /// The target's.
+    stairs: Vec<usize>,
     pass: Pass,
     /// An [`Entry`] a planned row of the last step.
     results: Vec<u32>,
@@ -131,6 +133,7 @@ impl Forward {
         clock: &Clock,
     ) -> Forward {
         Forward {
+            stairs: target.stairs(),
             target,
             drafter,
             page_size,
@@ -288,7 +291,7 @@ impl Forward {
         let judged: usize = blocks.iter().map(|block| block.worth).sum();
         let drafts: usize = counts.iter().sum();
         let others = planned.iter().map(tokens).sum::<usize>() + drafts - judged;
-        let fitted = fit(others, &blocks, price, |rows| self.target.plateau(rows));
+        let fitted = fit(others, &blocks, price, &self.stairs);
         open.iter().zip(fitted).for_each(|(&i, count)| counts[i] = count);
         counts
     }

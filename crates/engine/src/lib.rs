@@ -33,7 +33,6 @@ mod turn;
 
 pub use collect::{Collector, Output, RunError};
 pub use counters::{Counters, StepTimes};
-pub use fit::Plateau;
 pub use memory::{EngineOptions, KV_SHARE, KvNeed, KvPages};
 pub use output::{Finished, PromptToken, Segment, Stats, TokenOut, Update};
 pub use pair::{Meter, OnHost, Pair, PairOptions};

@@ -1,6 +1,5 @@
 //! The model whose text comes out, as a step sees it.
 
-use crate::fit::Plateau;
 use device::Cpu;
 use kernels::choose::{Draw, LogProbs, Shape, choose, log_probs};
 use kernels::kv_store::KvPool;
@@ -16,9 +15,10 @@ pub trait Target: Send {
     /// goes on: whoever asks for its results waits for them.
     fn forward(&mut self, pass: &Pass, taps: &[usize]);
 
-    /// The numbers of rows of a pass that cost what `rows` cost.
-    fn plateau(&self, rows: usize) -> Plateau {
-        Plateau::of_one(rows)
+    /// Numbers of rows, ascending: a pass costs what one with the next of them does. None where each row costs
+    /// something, and beyond the last.
+    fn stairs(&self) -> Vec<usize> {
+        Vec::new()
     }
 
     /// Waits for what [`Target::forward`] left running. The engine calls this where nothing is chosen,

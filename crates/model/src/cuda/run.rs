@@ -35,6 +35,17 @@ type Held = (
     (HeldViewMut<u16, Cuda>, HeldViewMut<u64, Cuda>),
 );
 
+/// A program that comes so often gets a graph: a capture takes as long as several launches of it, and of a crowd's
+/// shapes some come once.
+const WORTH_A_GRAPH: usize = 3;
+
+/// A program whose shape comes again: how often it came, and its graph.
+#[derive(Default)]
+struct Captured {
+    times: usize,
+    graph: Option<Graph<Forward, Held, Cuda>>,
+}
+
 /// The card's memory of a pair.
 struct Memory {
     weights: Shared<u16, Forward, Cuda>,
@@ -92,7 +103,7 @@ pub struct CardPair {
     plan: Arc<Plan>,
     room: Arc<Room>,
     memory: Memory,
-    graphs: HashMap<What, Graph<Forward, Held, Cuda>>,
+    graphs: HashMap<What, Captured>,
     staging: Staging<u32, Forward, Cuda>,
     chosen: Readback<u32, Forward, Cuda>,
     logits: Readback<f32, Forward, Cuda>,
@@ -197,14 +208,12 @@ impl CardPair {
         self.enqueue((&[], &words), What::Verify { cut, taps }, often);
     }
 
-    /// Numbers of rows between which passes of the target cost the same: of more than the first, and the second at
-    /// most. Three tiles of rows cost nearly what four do, since two share a weight.
-    pub fn plateau(rows: usize) -> (usize, usize) {
-        const PAIR: usize = 2 * TILE;
-        match rows {
-            ..=PAIR => (rows.next_power_of_two() / 2, rows.next_power_of_two()),
-            _ => (rows.next_multiple_of(PAIR) - PAIR, rows.next_multiple_of(PAIR)),
-        }
+    /// Numbers of rows of the target's passes, ascending: one of fewer rows costs what one of the next of them does.
+    /// Three tiles of rows cost nearly what four do, since two share a weight.
+    pub fn stairs(&self) -> Vec<usize> {
+        let few = std::iter::successors(Some(1), |rows| Some(2 * rows))
+            .take_while(|&rows| rows < 2 * TILE);
+        few.chain((2 * TILE..=self.room.rows).step_by(2 * TILE)).collect()
     }
 
     /// Chooses the next token after each of some rows of the target's last pass, greedily or with noise:
@@ -401,11 +410,11 @@ impl CardPair {
             let staged = staging.stage(lane, &[draws, batch].concat());
             let mut scratch = memory.scratch.write(lane);
             let arguments = (lane.queue(), scratch.view(), staged.view());
-            let gather = kernels.gather.clone();
             lane.launch("words", arguments, move |(queue, scratch, from)| {
                 let mut scratch = room.cut(scratch);
-                let rest = scratch.batch.range(0..from.len() - len);
-                gather.words(queue, from, scratch.draws.range(0..len), rest);
+                let rest = from.len() - len;
+                queue.copy(from.range(0..len), scratch.draws.range(0..len));
+                queue.copy(from.range(len..from.len()), scratch.batch.range(0..rest));
             });
         }
         let program =
@@ -414,7 +423,12 @@ impl CardPair {
         match often {
             Often::No => lane.launch("pass", guards.given(), move |seen| program.run(seen)),
             Often::Yes => {
-                let graph = graphs.entry(what).or_insert_with(|| {
+                let seen = graphs.entry(what).or_default();
+                seen.times += 1;
+                if seen.times < WORTH_A_GRAPH {
+                    return lane.launch("pass", guards.given(), move |seen| program.run(seen));
+                }
+                let graph = seen.graph.get_or_insert_with(|| {
                     lane.capture("pass", guards.given(), move |seen| program.run(seen))
                 });
                 lane.replay(graph, guards.given());
@@ -433,11 +447,8 @@ impl CardPair {
         let mut filling = self.chosen.fill(lane, words);
         let mut scratch = self.memory.scratch.write(lane);
         let arguments = (lane.queue(), scratch.view(), filling.view());
-        let gather = self.card.kernels.gather.clone();
         lane.launch("choices", arguments, move |(queue, scratch, to)| {
-            let (none, to) = to.split(0);
-            let chosen = room.cut(scratch).chosen;
-            gather.words(queue, chosen.read().range(0..to.len()), to, none);
+            queue.copy(room.cut(scratch).chosen.read().range(0..to.len()), to);
         });
         drop(scratch);
         let mut tokens = land(filling.pending(), self.card.cuda());
