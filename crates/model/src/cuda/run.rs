@@ -410,11 +410,11 @@ impl CardPair {
             let staged = staging.stage(lane, &[draws, batch].concat());
             let mut scratch = memory.scratch.write(lane);
             let arguments = (lane.queue(), scratch.view(), staged.view());
+            let gather = kernels.gather.clone();
             lane.launch("words", arguments, move |(queue, scratch, from)| {
                 let mut scratch = room.cut(scratch);
-                let rest = from.len() - len;
-                queue.copy(from.range(0..len), scratch.draws.range(0..len));
-                queue.copy(from.range(len..from.len()), scratch.batch.range(0..rest));
+                let rest = scratch.batch.range(0..from.len() - len);
+                gather.words(queue, from, scratch.draws.range(0..len), rest);
             });
         }
         let program =
@@ -447,8 +447,11 @@ impl CardPair {
         let mut filling = self.chosen.fill(lane, words);
         let mut scratch = self.memory.scratch.write(lane);
         let arguments = (lane.queue(), scratch.view(), filling.view());
+        let gather = self.card.kernels.gather.clone();
         lane.launch("choices", arguments, move |(queue, scratch, to)| {
-            queue.copy(room.cut(scratch).chosen.read().range(0..to.len()), to);
+            let (none, to) = to.split(0);
+            let chosen = room.cut(scratch).chosen;
+            gather.words(queue, chosen.read().range(0..to.len()), to, none);
         });
         drop(scratch);
         let mut tokens = land(filling.pending(), self.card.cuda());
