@@ -9,6 +9,7 @@ use kernels::accept::cuda::{Acceptance, Published};
 use kernels::activation::cuda::Activations;
 use kernels::cuda::Pieces;
 use kernels::embed::cuda::Embedding;
+use kernels::gather::cuda::Gather;
 use kernels::gemm::cuda::{Layout, Products};
 use kernels::norm::cuda::{Kept, Norms};
 
@@ -145,6 +146,35 @@ fn an_embedding_is_the_row_of_its_id() {
     let want: Vec<f32> =
         ids.iter().flat_map(|&id| widened(&table[id as usize * width..][..width])).collect();
     assert!(card.get(&x) == want);
+}
+
+#[test]
+fn rows_and_words_are_brought_as_they_are() {
+    let (card, mut random) = (card(), Random::fresh());
+    let gather = Gather::load(&card.cuda).expect("what gathers loads");
+    let (lane, width, rows) = (&card.lanes.forward, 264, 90);
+    let from = narrowed(&random.floats(rows * width, 3.0));
+    let numbers: Vec<u32> = (0..31).map(|_| random.below(rows) as u32).collect();
+    let words: Vec<u32> = (0..1000).collect();
+    let (matrix, picked, told) = (card.put(&from), card.put(&numbers), card.put(&words));
+    let mut out = card.put(&vec![7u16; numbers.len() * width]);
+    let (mut first, mut rest) = (card.put(&[7; 300]), card.put(&[7; 700]));
+    lane.launch(
+        "gather",
+        (
+            lane.queue(),
+            (matrix.read(lane).view(), picked.read(lane).view(), out.write(lane).view()),
+            (told.read(lane).view(), first.write(lane).view(), rest.write(lane).view()),
+        ),
+        move |(queue, (matrix, numbers, out), (told, first, rest))| {
+            gather.rows(queue, (matrix, width), numbers, out);
+            gather.words(queue, told, first, rest);
+        },
+    );
+    let want: Vec<u16> =
+        numbers.iter().flat_map(|&row| from[row as usize * width..][..width].to_vec()).collect();
+    assert!(card.get(&out) == want);
+    assert_eq!([card.get(&first), card.get(&rest)].concat(), words);
 }
 
 #[test]
