@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# The figures of the engine on a CUDA card: medians of five, least and most, and shares of what the same run
-# found the card to allow. Needs CUDA 13 and what bench/cuda/build.sh built, for the part `peer` PyTorch and
-# transformers; run from the repository's root. Takes about six minutes on an H200.
+# The figures of the engine on a CUDA card: medians of five, of three where REPEATS=3 says so, least and most, and
+# shares of what the same run found the card to allow. Needs CUDA 13 and what bench/cuda/build.sh built, for the part
+# `peer` PyTorch and transformers; run from the repository's root. Takes about ten minutes on an H200.
 #
-#   bench/cuda/figures.sh LOGS BINARIES [PART…]
+#   [REPEATS=N] bench/cuda/figures.sh LOGS BINARIES [PART…]
 #
 # Parts, all of them without any, but `pair` only where its files are found:
 #   cycle    what the card reads at most, and a synthetic step with each of its kernels
-#   load     the shape of Qwen3-8B, plain and drafted, at 1 to 64 requests at once
+#   load     the shape of Qwen3-8B, plain and drafted, at 1 to 64 requests at once, so many in turn that the
+#            crowd is whole nearly all the time
 #   prefill  prompts of 512, 4,096 and 16,384 tokens
 #   fences   what orders one step after another, with the GPU's idle time
 #   pair     the default pair at T 0 and 0.7
@@ -25,9 +26,13 @@ mkdir -p "$logs"
 . "$here/card.sh"
 
 shape=bench/configs/qwen3-8b.json
-# The tokenizer of a tiny checkpoint does: prompts of random weights are of lengths, not of words.
-random=(--device cuda --random-weights "$shape" --model fixtures/models/qwen3)
-repeats=5
+# Prompts of random weights are of lengths, not of words; but tokens are chosen, and drafted, among as many as the
+# model has.
+tokenizer=$(mktemp -d)
+trap 'rm -rf "$tokenizer"' EXIT
+python3 "$here/tokenizer_of.py" fixtures/models/qwen3 "$shape" "$tokenizer" || exit 2
+random=(--device cuda --random-weights "$shape" --model "$tokenizer")
+repeats=${REPEATS:-5}
 
 # bench_load NAME SECONDS ARGUMENTS…: a load, as a table and as JSON.
 bench_load() {
@@ -42,8 +47,8 @@ cycle() {
 }
 
 crowds() {
-    bench_load load 400 "${random[@]}" --compare plain,drafted --simulate-acceptance 4.24,6.36,8 \
-        --concurrency 1,4,16,32,64 --requests 3,8,24,48,96 --running 96 --kv-tokens 32768 \
+    bench_load load 500 "${random[@]}" --compare plain,drafted --simulate-acceptance 4.24,6.36,8 \
+        --concurrency 1,4,16,32,64 --requests 4,24,96,192,320 --running 96 --kv-tokens 49152 \
         --input-tokens fixed:128 --output-tokens fixed:192 --warmup 8
 }
 

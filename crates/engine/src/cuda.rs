@@ -346,6 +346,10 @@ impl Target for CardTarget {
         self.card.get().forward(pass, taps);
     }
 
+    fn stairs(&self) -> Vec<usize> {
+        self.card.get().stairs()
+    }
+
     fn finish(&mut self) {
         self.card.get().finish();
     }
@@ -405,44 +409,42 @@ impl Drafter for CardDrafter {
         &self.config.target_layers
     }
 
-    /// Every row of a block chooses at once, at its own position, and says how sure it is: what is not asked
-    /// for or not worth verifying costs next to nothing, where another launch would.
+    /// Of the numbers of positions that the drafter was trained with, the least is drafted that holds what is expected
+    /// to be worth it. All rows that may be verified choose at once, each at its own position, and say how sure
+    /// they are: what is not worth it costs next to nothing, where another launch would.
     fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
-        let (block, context) = (self.config.block, self.config.body.context);
-        let mut tokens = vec![self.config.mask_id; block];
+        let (most, context) = (self.config.block, self.config.body.context);
+        let mut tokens = vec![self.config.mask_id; most];
         self.pass.clear();
-        let (mut draws, mut wanted, mut asked, mut shapes) = (vec![], vec![], vec![], vec![]);
-        for row in rows.iter().filter(|row| in_reach(row, block, context)) {
-            let first = self.pass.rows();
+        let (mut wanted, mut draws, mut shapes) = (vec![], vec![], vec![]);
+        let mut counts = vec![0; rows.len()];
+        for (row, count) in rows.iter().zip(&mut counts) {
+            if !in_reach(row, most, context) {
+                continue;
+            }
+            let (first, block) = (self.pass.rows(), self.config.holding(row.likely + 1));
             tokens[0] = row.anchor;
-            self.pass.push_block(&tokens, row.len, row.pages);
-            for j in 0..block {
-                let position = (row.draw.position + j as u32).saturating_sub(1);
-                let draw = Draw { position, ..row.draw };
-                draws.push(draw);
-                if (1..row.width).contains(&j) {
-                    // What may follow a draft is known once it is one.
-                    let allowed = row.allowed.filter(|_| j == 1);
-                    wanted.push(first + j);
-                    asked.push(draw);
-                    shapes.push(Shape { allowed, ..shape(row, position) });
-                }
+            self.pass.push_block(&tokens[..block], row.len, row.pages);
+            *count = row.width.min(block) - 1;
+            for j in 1..=*count {
+                let position = row.draw.position + j as u32 - 1;
+                wanted.push(first + j);
+                draws.push(Draw { position, ..row.draw });
+                // What may follow a draft is known once it is one.
+                let allowed = row.allowed.filter(|_| j == 1);
+                shapes.push(Shape { allowed, ..shape(row, position) });
             }
         }
         if wanted.is_empty() {
             return;
         }
-        let all = self.card.get().draft(&self.pass, &draws);
-        let on_card = || Found {
-            tokens: wanted.iter().map(|&row| all.tokens[row]).collect(),
-            confidences: wanted.iter().map(|&row| all.confidences[row]).collect(),
-        };
+        let all = self.card.get().draft(&self.pass, &wanted, &draws);
         let (card, cpu, width) = (&self.card, &self.cpu, (self.proposed, self.proposed));
         let chooser = Chooser { card, cpu, ids: Ids::Proposed, width };
-        let found = chooser.choose(&wanted, &asked, &shapes, on_card);
+        let found = chooser.choose(&wanted, &draws, &shapes, || all);
         let mut proposals = found.tokens.into_iter().zip(found.confidences);
-        for (row, out) in rows.iter().zip(out).filter(|(row, _)| in_reach(row, block, context)) {
-            let own = proposals.by_ref().take(row.width - 1);
+        for (count, out) in counts.into_iter().zip(out) {
+            let own = proposals.by_ref().take(count);
             own.for_each(|(token, confidence)| out.push(token, confidence));
         }
     }

@@ -3,6 +3,7 @@
 
 use crate::counters::StepTimes;
 use crate::draft::{Calibration, Draft, DraftRow, Drafter, Judge};
+use crate::fit::{Open, fit};
 use crate::guide::{self, Followed, Guide, Mask};
 use crate::holders::Holders;
 use crate::output::PromptToken;
@@ -24,6 +25,8 @@ pub(crate) struct Forward {
     shapers: Holders<Shaper>,
     guides: Holders<Guide>,
     calibration: Calibration,
+    /// The target's.
+    stairs: Vec<usize>,
     pass: Pass,
     /// An [`Entry`] a planned row of the last step.
     results: Vec<u32>,
@@ -130,6 +133,7 @@ impl Forward {
         clock: &Clock,
     ) -> Forward {
         Forward {
+            stairs: target.stairs(),
             target,
             drafter,
             page_size,
@@ -252,13 +256,44 @@ impl Forward {
         self.drafter.propose(&wanting, &mut proposals);
         self.clock.work("draft", wanting.len());
         times.draft = self.clock.now() - settled;
-        for ((place, row), draft) in places.into_iter().zip(&wanting).zip(proposals) {
+        let counts = self.counts(planned, &wanting, &proposals);
+        let proposals = proposals.into_iter().zip(counts);
+        for ((place, row), (draft, count)) in places.into_iter().zip(&wanting).zip(proposals) {
             let Draft { mut tokens, confidences } = draft;
-            tokens.truncate(row.judge.worth(&confidences));
+            tokens.truncate(count);
             drafts[place] = tokens;
             judged[place] = Judged { chances: row.judge.judged(&confidences), confidences };
         }
         (drafts, judged)
+    }
+
+    /// How many of the proposals of each row are verified: those that are worth it, and some more or less as the
+    /// target's passes cost.
+    fn counts(
+        &self,
+        planned: &[PlannedRow],
+        rows: &[DraftRow<'_>],
+        proposals: &[Draft],
+    ) -> Vec<usize> {
+        let worth = |(row, draft): (&DraftRow<'_>, &Draft)| row.judge.worth(&draft.confidences);
+        let mut counts: Vec<usize> = rows.iter().zip(proposals).map(worth).collect();
+        let open: Vec<usize> = (0..rows.len()).filter(|&i| rows[i].judge.is_strict()).collect();
+        let Some(price) = open.first().map(|&i| rows[i].judge.price()) else { return counts };
+        let chances = |&i: &usize| rows[i].judge.chances(&proposals[i].confidences).collect();
+        let chances: Vec<Vec<f32>> = open.iter().map(chances).collect();
+        let blocks = open.iter().zip(&chances);
+        let blocks: Vec<Open<'_>> =
+            blocks.map(|(&i, chances)| Open { chances, worth: counts[i] }).collect();
+        let tokens = |row: &PlannedRow| match &row.work {
+            Work::Chunk { tokens, .. } => tokens.len(),
+            Work::Block { .. } => 1,
+        };
+        let judged: usize = blocks.iter().map(|block| block.worth).sum();
+        let drafts: usize = counts.iter().sum();
+        let others = planned.iter().map(tokens).sum::<usize>() + drafts - judged;
+        let fitted = fit(others, &blocks, price, &self.stairs);
+        open.iter().zip(fitted).for_each(|(&i, count)| counts[i] = count);
+        counts
     }
 
     /// Lays the rows of the verify pass out.

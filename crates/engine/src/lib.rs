@@ -15,6 +15,7 @@ mod counters;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod draft;
+mod fit;
 mod forward;
 mod guide;
 mod holders;

@@ -7,7 +7,7 @@ use crate::{EngineOptions, Parts};
 use device::Clock;
 use kernels::choose::Draw;
 use model::pass::Pass;
-use schedule::{StepCost, WidthPolicy};
+use schedule::{CostCurve, StepCost, WidthPolicy};
 use std::time::Duration;
 
 /// No pass begins later than this.
@@ -43,7 +43,8 @@ fn step_cost(
 ) -> StepCost {
     let (pages, wide) = ((0..pages as u32).collect(), WIDTH.min(pages * page_size));
     let mut probe = Probe { target, drafter, page_size, pages, pass: Pass::default() };
-    let (mut cost, begun) = (StepCost::default(), clock.now());
+    let verify = CostCurve::of_stairs(probe.target.stairs());
+    let (mut cost, begun) = (StepCost { verify, ..StepCost::default() }, clock.now());
     for _ in 0..READINGS {
         for pass in [Timed::Verify(1), Timed::Draft, Timed::Verify(wide)] {
             let start = clock.now();

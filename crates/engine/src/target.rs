@@ -15,6 +15,12 @@ pub trait Target: Send {
     /// goes on: whoever asks for its results waits for them.
     fn forward(&mut self, pass: &Pass, taps: &[usize]);
 
+    /// Numbers of rows, ascending: a pass costs what one with the next of them does. None where each row costs
+    /// something, and beyond the last.
+    fn stairs(&self) -> Vec<usize> {
+        Vec::new()
+    }
+
     /// Waits for what [`Target::forward`] left running. The engine calls this where nothing is chosen,
     /// so that a step has ended when it says so.
     fn finish(&mut self) {}

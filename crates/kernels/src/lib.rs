@@ -18,6 +18,8 @@ pub mod choose;
 pub mod cuda;
 pub mod embed;
 pub mod format;
+#[cfg(feature = "cuda")]
+pub mod gather;
 pub mod gemm;
 pub mod heads;
 pub mod kv_store;

@@ -12,6 +12,7 @@ use model::cuda::{
 use model::dflash_config::DflashConfig;
 use model::pass::Pass;
 use serde::Deserialize;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 const PAGE: usize = 16;
@@ -216,15 +217,23 @@ fn draw(temperature: f32, position: u32) -> Draw {
     Draw { temperature, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 11, position }
 }
 
-/// The drafts of blocks behind sequences of these lengths, one request each, on top of what was absorbed.
-fn drafted(runner: &mut Runner, blocks: &[(usize, u32, &[u32])], temperature: f32) -> Found {
+/// Drafts of blocks behind sequences of these lengths, one request each, on top of what was absorbed: of those of
+/// their rows that are asked for.
+fn drafted(
+    runner: &mut Runner,
+    blocks: &[(usize, u32, &[u32])],
+    asked: Range<usize>,
+    temperature: f32,
+) -> Found {
     let (mut pass, mut draws) = (Pass::default(), Vec::new());
     for &(len, anchor, pages) in blocks {
         let tokens = [anchor, 3, 3, 3, 3, 3, 3, 3];
         pass.push_block(&tokens, len, pages);
         draws.extend((len..len + tokens.len()).map(|at| draw(temperature, at as u32)));
     }
-    runner.pair.draft(&pass, &draws)
+    let rows: Vec<usize> = asked.collect();
+    let draws: Vec<Draw> = rows.iter().map(|&row| draws[row]).collect();
+    runner.pair.draft(&pass, &rows, &draws)
 }
 
 /// A card is as sure of its drafts as the CPU is by the same logits, greedy, drawn or filtered; and a block
@@ -243,7 +252,7 @@ fn a_drafter_is_as_sure_as_its_logits_say() {
     }
     let (proposed, rows) = (runner.vocab / 2, (0..8).collect::<Vec<usize>>());
     for temperature in [0.0, 0.8] {
-        let alone = drafted(&mut runner, &[(40, 7, mine)], temperature);
+        let alone = drafted(&mut runner, &[(40, 7, mine)], 0..8, temperature);
         let logits = runner.pair.logits(&rows, Ids::Proposed);
         let as_sure = |found: &Found, what: &str| {
             assert_eq!((found.tokens.len(), found.confidences.len()), (8, 8));
@@ -259,13 +268,18 @@ fn a_drafter_is_as_sure_as_its_logits_say() {
         let draws: Vec<Draw> = (40..48).map(filtered).collect();
         as_sure(&runner.pair.filter(&rows, &draws, Ids::Proposed), "filtered");
         let beside = [(17, 5, others), (40, 7, mine)];
-        let both = drafted(&mut runner, &beside, temperature);
+        let both = drafted(&mut runner, &beside, 0..16, temperature);
         let own = Found {
             tokens: both.tokens[8..].to_vec(),
             confidences: both.confidences[8..].to_vec(),
         };
         assert_eq!(own, alone, "T {temperature}");
         assert_ne!(both.confidences[..8], own.confidences[..], "other rows, other confidences");
+        // More rows than a graph of few has, of which some are asked for.
+        let crowd = vec![(40, 7, mine); 12];
+        let some = drafted(&mut runner, &crowd, 90..93, temperature);
+        assert_eq!(some.tokens, alone.tokens[2..5], "in a crowd");
+        assert_eq!(some.confidences, alone.confidences[2..5], "in a crowd");
     }
     let draws: Vec<Draw> = (40..48).map(|at| draw(0.0, at)).collect();
     let chosen = runner.pair.choose(&rows, &draws);

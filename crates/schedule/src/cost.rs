@@ -15,6 +15,8 @@ const FIRST: u32 = 3;
 const KNOWN: usize = 2;
 /// Readings of other points after which one is old.
 const OLD: u32 = 500;
+/// Share of an expected count that is in any case.
+const CUT: f64 = 0.97;
 /// A reading further above what is known than this share of it counts as if it were so far.
 const FAR: f64 = 0.5;
 
@@ -32,6 +34,9 @@ pub struct CostCurve {
     /// Of buckets without a point, the least of fewer than [`FIRST`] readings. One that was
     /// interrupted would make its count look dear, and what looks dear is not tried again.
     unripe: Vec<Point>,
+    /// Counts of which any other costs what the next of them does, ascending; where there is no next, each
+    /// count has a cost of its own.
+    stairs: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,6 +69,18 @@ fn bucket(count: usize) -> u32 {
 }
 
 impl CostCurve {
+    /// A curve that goes up in stairs and knows nothing else: a count costs what the next of `stairs` does, which
+    /// ascend.
+    pub fn of_stairs(stairs: Vec<usize>) -> CostCurve {
+        CostCurve { stairs, ..CostCurve::default() }
+    }
+
+    /// The count whose cost a count has.
+    fn stair(&self, count: usize) -> usize {
+        let at = self.stairs.partition_point(|&stair| stair < count);
+        if count == 0 { 0 } else { self.stairs.get(at).copied().unwrap_or(count) }
+    }
+
     /// A curve through measured points `(count, seconds)`.
     pub fn measured(points: impl IntoIterator<Item = (usize, f64)>) -> CostCurve {
         let mut curve = CostCurve::default();
@@ -83,6 +100,7 @@ impl CostCurve {
         if count == 0 || !seconds.is_finite() || seconds <= 0.0 {
             return;
         }
+        let count = self.stair(count);
         let (bucket, count) = (bucket(count), count as f64);
         self.grow_old();
         match self.points.binary_search_by_key(&bucket, |point| point.bucket) {
@@ -144,7 +162,7 @@ impl CostCurve {
 
     /// Whether there is a point for counts like this.
     fn knows(&self, count: usize) -> bool {
-        self.points.binary_search_by_key(&bucket(count), |point| point.bucket).is_ok()
+        self.points.binary_search_by_key(&bucket(self.stair(count)), |point| point.bucket).is_ok()
     }
 
     /// Seconds that `count` is expected to take; 0 for 0.
@@ -152,8 +170,17 @@ impl CostCurve {
         self.at(count as f64)
     }
 
-    /// The same of a count that is itself expected, and need not be whole.
+    /// The same of a count that is itself expected, and need not be whole. What is expected to be little above a stair
+    /// is cut to it.
     pub(crate) fn at(&self, count: f64) -> f64 {
+        if self.stairs.is_empty() {
+            return self.between(count);
+        }
+        self.between(self.stair((count * CUT).ceil() as usize) as f64)
+    }
+
+    /// Between its points.
+    fn between(&self, count: f64) -> f64 {
         let at = self.points.partition_point(|point| point.count < count);
         let below = at.checked_sub(1).map_or(&ORIGIN, |i| &self.points[i]);
         let slope = match self.points.get(at) {
@@ -213,6 +240,19 @@ impl StepCost {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_count_costs_what_its_stair_does() {
+        let mut curve = CostCurve::of_stairs(vec![4, 8, 16]);
+        for (count, seconds) in [(4, 2.0), (7, 3.0), (13, 5.0)] {
+            (0..FIRST).for_each(|_| curve.learn(count, seconds));
+        }
+        let of = [0, 1, 4, 5, 8, 9, 16].map(|count| curve.seconds(count));
+        assert_eq!(of, [0.0, 2.0, 2.0, 3.0, 3.0, 5.0, 5.0]);
+        assert_eq!(curve.at(8.2), 3.0, "so little more is cut");
+        assert_eq!(curve.seconds(20), 6.0, "beyond the last each costs something");
+        assert!(curve.knows(10) && !curve.knows(40));
+    }
 
     #[test]
     fn buckets_ascend_and_double() {

@@ -84,8 +84,13 @@ impl<'a> Judge<'a> {
         chances
     }
 
+    /// What a draft has to promise.
+    pub(crate) fn price(&self) -> f32 {
+        self.price
+    }
+
     /// The chance of each draft, that those before it are accepted included.
-    fn chances(&self, confidences: &[f32]) -> impl Iterator<Item = f32> {
+    pub(crate) fn chances(&self, confidences: &[f32]) -> impl Iterator<Item = f32> {
         confidences.iter().scan(1.0, |chance, &confidence| {
             *chance *= self.calibration.chance(confidence);
             Some(*chance)

@@ -48,7 +48,7 @@ fn no_drafter_changes_a_byte() {
         let truth = bytes(&run(&mut engine, &undrafted(&requests)));
         assert!(truth.iter().all(|(ids, _)| ids.len() == 40));
         for (width, chunk, max_running) in
-            [(2, 512, 1), (3, 7, 6), (4, 64, 6), (8, 16, 2), (8, 512, 6), (8, 2, 6)]
+            [(2, 512, 1), (3, 7, 6), (3, 13, 6), (4, 64, 6), (8, 16, 2), (8, 512, 6), (8, 2, 6)]
         {
             let options = EngineOptions { width, chunk, max_running, ..options() };
             let mut engine = Engine::new(pair(target, Some(draft)), options);
@@ -57,8 +57,9 @@ fn no_drafter_changes_a_byte() {
                 let outputs = run(&mut engine, &requests);
                 let what = format!("{draft}, width {width}, chunk {chunk}, {max_running} at once");
                 assert_eq!(bytes(&outputs), truth, "{what}, round {round}");
-                // Steps of two tokens have no room for a draft beside another request.
-                assert!(chunk == 2 || accepted(&outputs) > 0, "{what}: no draft was accepted");
+                // Steps of few tokens have hardly room for a draft beside the other requests.
+                let room = chunk > max_running + 1;
+                assert!(!room || accepted(&outputs) > 0, "{what}: no draft was accepted");
             }
             assert!(engine.tally().cached_tokens > 0, "the second round found the first one's");
         }

@@ -1,6 +1,6 @@
 //! SwiGLU on a CUDA card.
 
-use crate::cuda::{In, Pieces, count, source, threads_for};
+use crate::cuda::{In, Pieces, count, reader, source, threads_for};
 use crate::gemm::cuda::Layout;
 use device::cuda::{Cuda, CudaError, CudaSliceMut, Kernel, Module, Queue, Source, Writes};
 
@@ -12,8 +12,8 @@ type Swiglu = (In<f32>, Writes<u16>, u32, u32, u32, u32);
 /// The activations of a card.
 #[derive(Clone)]
 pub struct Activations {
-    /// By how the rows lie that it leaves.
-    swiglu: [Kernel<Swiglu>; 2],
+    /// By [`reader`].
+    swiglu: [Kernel<Swiglu>; 3],
 }
 
 impl Activations {
@@ -26,8 +26,11 @@ impl Activations {
         // SAFETY: kernel.cu declares these parameters, stops when a slice is too short for the other
         // arguments, and waits before it reads what kernels write.
         unsafe {
-            let swiglu =
-                [module.early_kernel("swiglu", 0)?, module.early_kernel("swiglu_tiles", 0)?];
+            let swiglu = [
+                module.early_kernel("swiglu", 0)?,
+                module.early_kernel("swiglu_tiles", 0)?,
+                module.early_kernel("swiglu_whole", 0)?,
+            ];
             Ok(Activations { swiglu })
         }
     }
@@ -50,10 +53,7 @@ impl Activations {
         assert!(out.len() >= layout.elements(rows as usize, width), "{rows} rows of {width}");
         let (steps, workers) = (shape.steps(), both.workers());
         let given = (at, out, steps, workers, rows, count(width));
-        queue.launch(
-            &self.swiglu[layout as usize],
-            threads_for(rows as usize * width / 4, 128),
-            given,
-        );
+        let grid = threads_for(rows as usize * width / 4, 128);
+        queue.launch(&self.swiglu[reader(layout, workers)], grid, given);
     }
 }

@@ -10,7 +10,7 @@
 use super::Sight;
 use crate::cuda::{In, count, source, threads_for};
 use crate::gemm::cuda::Layout;
-use crate::rope::cuda::{Heads, StepRows};
+use crate::rope::cuda::{DIMS, Heads, StepRows, of_dim};
 use device::cuda::{
     Cuda, CudaError, CudaSlice, CudaSliceMut, Grid, Kernel, Module, Queue, Source, Writes,
 };
@@ -150,8 +150,8 @@ struct Sized {
 /// The attention of a card.
 #[derive(Clone)]
 pub struct Attention {
-    by_64: Sized,
-    by_128: Sized,
+    /// One for each of [`DIMS`].
+    by_dim: [Sized; DIMS.len()],
     multiprocessors: usize,
 }
 
@@ -188,13 +188,31 @@ impl Attention {
         let digits: String = cuda.target().chars().filter(char::is_ascii_digit).collect();
         let clusters = digits.parse().is_ok_and(|generation: u32| generation >= 90);
         let together = |name| clusters.then_some(name);
-        let (names_64, names_128) = (["apart_64", "combine_64"], ["apart_128", "combine_128"]);
+        let [of_64, of_128, of_256] = DIMS;
         // SAFETY: kernel.cu declares these parameters, stops when a slice is too short for the other
         // arguments or for what tiles and pages name, and waits before it reads what kernels write.
         unsafe {
             Ok(Attention {
-                by_64: Sized::load(&module, 64, together("together_64"), names_64)?,
-                by_128: Sized::load(&module, 128, together("together_128"), names_128)?,
+                by_dim: [
+                    Sized::load(
+                        &module,
+                        of_64,
+                        together("together_64"),
+                        ["apart_64", "combine_64"],
+                    )?,
+                    Sized::load(
+                        &module,
+                        of_128,
+                        together("together_128"),
+                        ["apart_128", "combine_128"],
+                    )?,
+                    Sized::load(
+                        &module,
+                        of_256,
+                        together("together_256"),
+                        ["apart_256", "combine_256"],
+                    )?,
+                ],
                 multiprocessors: cuda.multiprocessors() as usize,
             })
         }
@@ -209,7 +227,7 @@ impl Attention {
     /// hold a power of two of tokens. A context of more than `splits` times [`SPLIT`] ends the device.
     ///
     /// # Panics
-    /// When the shapes do not match, or heads are not of 64 or 128 elements.
+    /// When the shapes do not match, or heads are of none of [`DIMS`].
     pub fn launch(
         &self,
         queue: &Queue,
@@ -220,11 +238,7 @@ impl Attention {
     ) {
         let Attended { keys, values, tail, step, tiles, heads, splits, scale, window } = attended;
         let rows = step.spans.len();
-        let sized = match heads.dim {
-            64 => &self.by_64,
-            128 => &self.by_128,
-            dim => panic!("heads of {dim} elements; 64 and 128 are known"),
-        };
+        let sized = of_dim(&self.by_dim, heads.dim);
         assert!(heads.kv > 0 && heads.q.is_multiple_of(heads.kv), "{heads:?}");
         assert!(step.page_size.is_power_of_two(), "pages of {} tokens", step.page_size);
         assert!(window != Some(0), "a window holds at least the row itself");
@@ -276,7 +290,7 @@ impl Attention {
     }
 
     /// The kernel whose ranks merge by themselves, if it suits so many tiles and KV heads, and ranks of
-    /// a block of threads. Two blocks fit on a multiprocessor; when ranks alone are twice as many,
+    /// a block of threads. Two blocks fit on a multiprocessor, of the largest heads one; when ranks alone are twice as many,
     /// what a block begins and ends with costs more than an idle multiprocessor.
     fn deal<'a>(&self, sized: &'a Sized, places: usize) -> (Option<&'a Kernel<Parts>>, usize) {
         if places * RANKS <= 4 * self.multiprocessors {

@@ -499,23 +499,25 @@ static __device__ void combine(const float *parts, u64 parts_len, const Out &out
 
 #if __CUDA_ARCH__ >= 900
 // Registers of a thread where ranks are few: so few that the next product starts beside a rank, and so
-// many that no two ranks share a multiprocessor while others have none.
-const u32 SPREAD = 160;
+// many that no two ranks share a multiprocessor while others have none. Heads of 256 elements need what there
+// is.
+const u32 SPREAD = 160, ALL = 255;
 
-#define TOGETHER(DIM)                                                                                    \
-    extern "C" __global__ void __cluster_dims__(8, 1, 1) __maxnreg__(SPREAD)                             \
+#define TOGETHER(DIM, REGISTERS)                                                                         \
+    extern "C" __global__ void __cluster_dims__(8, 1, 1) __maxnreg__(REGISTERS)                          \
         together_##DIM(PARAMETERS)                                                                       \
     {                                                                                                    \
         GIVEN(DIM)                                                                                       \
         together<DIM>(given, scale * LOG2_E);                                                            \
     }
 #else
-#define TOGETHER(DIM)
+#define TOGETHER(DIM, REGISTERS)
 #endif
 
-#define ATTENTION(DIM)                                                                                   \
-    TOGETHER(DIM)                                                                                        \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2) apart_##DIM(PARAMETERS)                     \
+// `BLOCKS` of threads fit on a multiprocessor.
+#define ATTENTION(DIM, REGISTERS, BLOCKS)                                                                \
+    TOGETHER(DIM, REGISTERS)                                                                             \
+    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) apart_##DIM(PARAMETERS)                \
     {                                                                                                    \
         GIVEN(DIM)                                                                                       \
         apart<DIM>(given, parts, parts_len, sight_and_each / 4, scale * LOG2_E);                         \
@@ -526,5 +528,6 @@ const u32 SPREAD = 160;
         combine<DIM>(parts, parts_len, Out(out, out_len, heads * DIM, first_and_tiles), rows, heads);    \
     }
 
-ATTENTION(64)
-ATTENTION(128)
+ATTENTION(64, SPREAD, 2)
+ATTENTION(128, SPREAD, 2)
+ATTENTION(256, ALL, 1)

@@ -190,6 +190,15 @@ struct Pieces {
 
     __device__ float4 four(u32 row, u32 column) const { return sum(ask(row, column)); }
 
+    // The same where the product left its sums whole. Readers that know it take half of the registers, and twice as
+    // many of them are under way.
+    __device__ float4 whole(u32 row, u32 column) const
+    {
+        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        add(sum, *(const float4 *)(at + ((u64)(column / BLOCK) * rows + row) * BLOCK + column % BLOCK));
+        return sum;
+    }
+
     __device__ static void add(float4 &sum, float4 more)
     {
         sum.x += more.x;

@@ -9,6 +9,7 @@
 //! Kernels start early ([`device::cuda::Module::early_kernel`]): while the one before still runs, a
 //! product already fetches weights, which no kernel writes.
 
+use crate::gemm::cuda::Layout;
 use device::cuda::{CudaSlice, Grid, Reads, Source};
 
 /// The source of an operation: what all begin with, and its own files.
@@ -40,7 +41,7 @@ macro_rules! source {
 pub(crate) use source;
 
 /// Every source, for those that compile them without a card.
-pub const SOURCES: [Source; 11] = [
+pub const SOURCES: [Source; 12] = [
     crate::accept::cuda::SOURCE,
     crate::activation::cuda::SOURCE,
     crate::attention::cuda::SOURCE,
@@ -48,6 +49,7 @@ pub const SOURCES: [Source; 11] = [
     crate::choose::cuda::SOURCE,
     crate::choose::cuda::CONFIDENCE_SOURCE,
     crate::embed::cuda::SOURCE,
+    crate::gather::cuda::SOURCE,
     crate::gemm::cuda::SOURCE,
     crate::gemm::cuda::WIDE_SOURCE,
     crate::norm::cuda::SOURCE,
@@ -81,6 +83,16 @@ impl Pieces<'_> {
         let rows = self.rows as usize;
         let wanted = self.shape.sums(rows);
         assert!(self.at.len() >= wanted, "the pieces of {rows} rows are {wanted} floats");
+    }
+}
+
+/// Which of three kernels leaves rows that lie so of what a product left: one for rows, one for tiles, and one
+/// for tiles where the product has no workers, that is, left its sums whole.
+pub(crate) fn reader(layout: Layout, workers: u32) -> usize {
+    match (layout, workers) {
+        (Layout::Rows, _) => 0,
+        (Layout::Tiles, 1..) => 1,
+        (Layout::Tiles, 0) => 2,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The residual sum with the norm behind it on a CUDA card, with a copy of the sum for a drafter.
 
-use crate::cuda::{In, Pieces, count, source};
+use crate::cuda::{In, Pieces, count, reader, source};
 use crate::gemm::cuda::Layout;
 use device::cuda::{
     Cuda, CudaError, CudaSlice, CudaSliceMut, Grid, Kernel, Module, Queue, Source, Writes,
@@ -20,8 +20,8 @@ type AddNorm =
 /// The norms of a card.
 #[derive(Clone)]
 pub struct Norms {
-    /// By how the rows lie that it leaves.
-    add_norm: [Kernel<AddNorm>; 2],
+    /// By [`reader`].
+    add_norm: [Kernel<AddNorm>; 3],
 }
 
 /// Where the residual stream is copied, narrowed: to the elements from `first` on of the rows of `to`,
@@ -58,8 +58,11 @@ impl Norms {
         // SAFETY: kernel.cu declares these parameters, stops when a slice is too short for the other
         // arguments, and waits before it reads what kernels write.
         unsafe {
-            let add_norm =
-                [module.early_kernel("add_norm", 0)?, module.early_kernel("add_norm_tiles", 0)?];
+            let add_norm = [
+                module.early_kernel("add_norm", 0)?,
+                module.early_kernel("add_norm_tiles", 0)?,
+                module.early_kernel("add_norm_whole", 0)?,
+            ];
             Ok(Norms { add_norm })
         }
     }
@@ -98,6 +101,6 @@ impl Norms {
         let at = at.unwrap_or(weight.range(0..0));
         let (rows, first, stride) = (count(rows), count(first), count(stride));
         let given = (x, at, weight, out, to, steps, workers, rows, first, stride, eps);
-        queue.launch(&self.add_norm[layout as usize], grid, given);
+        queue.launch(&self.add_norm[reader(layout, workers)], grid, given);
     }
 }

@@ -27,8 +27,9 @@ static __device__ float total(float x)
 }
 
 // x += the pieces of a product (none when `steps` is 0); out = x / sqrt(mean(x²) + eps) · weight. Where there
-// is `kept`, [rows][stride], its columns from `first` on become x, narrowed. The rows of `out` lie in tiles or not.
-template <bool TILES>
+// is `kept`, [rows][stride], its columns from `first` on become x, narrowed. The rows of `out` lie in tiles or not,
+// and the pieces may be whole.
+template <bool TILES, bool WHOLE>
 static __device__ void norm(float *x, u64 x_len, const float *pieces, u64 pieces_len, const float *weight,
                             u64 weight_len, u16 *out, u64 out_len, u16 *kept, u64 kept_len, u32 steps,
                             u32 workers, u32 rows, u32 first, u32 stride, float eps)
@@ -39,6 +40,7 @@ static __device__ void norm(float *x, u64 x_len, const float *pieces, u64 pieces
     const Lines<TILES> lines = {out, width};
     expect(x_len >= (u64)rows * width && out_len >= lines.elements(rows) && (!TILES || width % 32 == 0));
     const bool keeps = kept_len > 0;
+    expect(!WHOLE || (workers == 0 && steps > 0));
     expect(!keeps || kept_len >= (u64)rows * stride && first + width <= stride && first % 4 == 0 && stride % 4 == 0);
     // No kernel writes weights.
     float4 weights[MOST] = {};
@@ -58,7 +60,7 @@ static __device__ void norm(float *x, u64 x_len, const float *pieces, u64 pieces
         float4 v = mine[quad];
         if (steps > 0) {
             const Pieces sums(pieces, pieces_len, steps, workers, rows, width);
-            const float4 more = sums.four(row, quad * 4);
+            const float4 more = WHOLE ? sums.whole(row, quad * 4) : sums.four(row, quad * 4);
             v = make_float4(v.x + more.x, v.y + more.y, v.z + more.z, v.w + more.w);
             mine[quad] = v;
         }
@@ -80,15 +82,17 @@ static __device__ void norm(float *x, u64 x_len, const float *pieces, u64 pieces
     }
 }
 
-#define NORM(NAME, TILES)                                                                                \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                             \
+#define NORM(NAME, TILES, WHOLE, REGISTERS)                                                              \
+    extern "C" __global__ void REGISTERS                                                                 \
         NAME(float *x, u64 x_len, const float *pieces, u64 pieces_len, const float *weight,              \
              u64 weight_len, u16 *out, u64 out_len, u16 *kept, u64 kept_len, u32 steps, u32 workers,     \
              u32 rows, u32 first, u32 stride, float eps)                                                 \
     {                                                                                                    \
-        norm<TILES>(x, x_len, pieces, pieces_len, weight, weight_len, out, out_len, kept, kept_len,      \
-                    steps, workers, rows, first, stride, eps);                                           \
+        norm<TILES, WHOLE>(x, x_len, pieces, pieces_len, weight, weight_len, out, out_len, kept,         \
+                           kept_len, steps, workers, rows, first, stride, eps);                          \
     }
 
-NORM(add_norm, false)
-NORM(add_norm_tiles, true)
+NORM(add_norm, false, false, __launch_bounds__(THREADS, 1))
+NORM(add_norm_tiles, true, false, __launch_bounds__(THREADS, 1))
+// Two rows are under way on a multiprocessor of 2048 threads.
+NORM(add_norm_whole, true, true, __maxnreg__(32))

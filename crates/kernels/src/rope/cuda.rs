@@ -9,6 +9,9 @@ use device::cuda::{
 /// The code of the card.
 pub const SOURCE: Source = source!("rope");
 
+/// Lanes of a head at most.
+const WARP: usize = 32;
+
 type Places = (
     In<u32>,
     In<u32>,
@@ -66,6 +69,18 @@ pub struct Placed<'j> {
     pub angles: CudaSliceMut<'j, f32>,
 }
 
+/// Elements of a head that the kernels know, ascending.
+pub const DIMS: [usize; 3] = [64, 128, 256];
+
+/// What is there for heads of `dim` elements, of what is there for each of [`DIMS`].
+///
+/// # Panics
+/// When they are of none of these.
+pub(crate) fn of_dim<T>(each: &[T; DIMS.len()], dim: usize) -> &T {
+    let at = DIMS.iter().position(|&known| known == dim);
+    &each[at.unwrap_or_else(|| panic!("heads of {dim} elements; {DIMS:?} are known"))]
+}
+
 /// The heads of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
@@ -73,7 +88,7 @@ pub struct Heads {
     pub q: usize,
     /// Of k, and of v.
     pub kv: usize,
-    /// Elements of one: 64 or 128.
+    /// Elements of one: one of [`DIMS`].
     pub dim: usize,
 }
 
@@ -93,8 +108,10 @@ pub struct Stored<'j> {
 #[derive(Clone)]
 pub struct Rotations {
     places: Kernel<Places>,
-    store_64: Kernel<RopeStore>,
-    store_128: Kernel<RopeStore>,
+    /// One for each of [`DIMS`].
+    store: [Kernel<RopeStore>; DIMS.len()],
+    /// The same of products that were left whole.
+    store_whole: [Kernel<RopeStore>; DIMS.len()],
 }
 
 impl Rotations {
@@ -109,8 +126,16 @@ impl Rotations {
         unsafe {
             Ok(Rotations {
                 places: module.early_kernel("places", 0)?,
-                store_64: module.early_kernel("rope_store_64", 0)?,
-                store_128: module.early_kernel("rope_store_128", 0)?,
+                store: [
+                    module.early_kernel("rope_store_64", 0)?,
+                    module.early_kernel("rope_store_128", 0)?,
+                    module.early_kernel("rope_store_256", 0)?,
+                ],
+                store_whole: [
+                    module.early_kernel("rope_store_64_whole", 0)?,
+                    module.early_kernel("rope_store_128_whole", 0)?,
+                    module.early_kernel("rope_store_256_whole", 0)?,
+                ],
             })
         }
     }
@@ -157,7 +182,7 @@ impl Rotations {
     /// product whose columns are those of q, k and v.
     ///
     /// # Panics
-    /// When the shapes do not match, or heads are not of 64 or 128 elements.
+    /// When the shapes do not match, or heads are of none of [`DIMS`].
     pub fn store(
         &self,
         queue: &Queue,
@@ -168,11 +193,9 @@ impl Rotations {
     ) {
         let (Pieces { at, shape, rows }, Heads { q, kv, dim }) = (projected, heads);
         let all = rows as usize;
-        let kernel = match dim {
-            64 => &self.store_64,
-            128 => &self.store_128,
-            _ => panic!("heads of {dim} elements; 64 and 128 are known"),
-        };
+        let workers = projected.workers();
+        let kernels = if workers == 0 { &self.store_whole } else { &self.store };
+        let kernel = of_dim(kernels, dim);
         assert_eq!(shape.n, (q + 2 * kv) * dim, "columns of {q} and twice {kv} heads of {dim}");
         projected.check();
         assert!(to.q.len() >= all * q * dim, "{rows} rows");
@@ -188,13 +211,14 @@ impl Rotations {
             to.keys,
             to.values,
             shape.steps(),
-            projected.workers(),
+            workers,
             rows,
             count(q),
             count(kv),
             count(to.page_size),
             eps,
         );
-        queue.launch(kernel, threads_for(all * (q + 2 * kv) * dim / 4, 128), given);
+        let lanes = (dim / 4).min(WARP);
+        queue.launch(kernel, threads_for(all * (q + 2 * kv) * lanes, 128), given);
     }
 }

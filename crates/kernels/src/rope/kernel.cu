@@ -37,18 +37,20 @@ extern "C" __global__ void places(const u32 *lengths, u64 lengths_len, const u32
 
 // A product's columns are `heads` heads of q, `kv_heads` of k and as many of v. q goes to
 // [rows][heads][DIM]; k and v to their slots in [pages][kv_heads][page_size][DIM]. `norms` holds the
-// weights of q's and k's norm, or nothing. DIM / 4 lanes are a head.
-template <u32 DIM>
+// weights of q's and k's norm, or nothing. DIM / 4 lanes are a head, a warp at most, whose lanes then have
+// the elements of both halves. The product's pieces may be whole.
+template <u32 DIM, bool WHOLE>
 static __device__ void rope_store(const float *pieces, u64 pieces_len, const float *norms, u64 norms_len,
                                   const float *angles, u64 angles_len, const u32 *slots, u64 slots_len,
                                   u16 *q, u64 q_len, u16 *keys, u64 keys_len, u16 *values,
                                   u64 values_len, u32 steps, u32 workers, u32 rows, u32 heads,
                                   u32 kv_heads, u32 page_size, float eps)
 {
-    const u32 LANES = DIM / 4;
+    const u32 LANES = DIM / 4 < 32 ? DIM / 4 : 32, FOURS = DIM / 4 / LANES;
     let_next_start();
     const u32 all = heads + 2 * kv_heads;
     expect(q_len >= (u64)rows * heads * DIM && angles_len >= (u64)rows * DIM && slots_len >= rows);
+    expect(!WHOLE || workers == 0);
     expect((norms_len == 0 || norms_len >= 2 * DIM) && blockDim.x % 32 == 0);
     wait_for_earlier();
     const Pieces sums(pieces, pieces_len, steps, workers, rows, all * DIM);
@@ -56,53 +58,76 @@ static __device__ void rope_store(const float *pieces, u64 pieces_len, const flo
     // Lanes past the end take part in the shuffles of their warp.
     const u32 row = unit < rows * all ? unit / all : 0, head = unit < rows * all ? unit % all : 0;
     const u32 at = threadIdx.x % LANES * 4;
-    const float4 sum = sums.four(row, head * DIM + at);
-    float x[4] = {sum.x, sum.y, sum.z, sum.w};
+    float x[FOURS][4], squares = 0.0f;
+#pragma unroll
+    for (u32 f = 0; f < FOURS; f++) {
+        const u32 column = head * DIM + f * LANES * 4 + at;
+        const float4 sum = WHOLE ? sums.whole(row, column) : sums.four(row, column);
+        x[f][0] = sum.x, x[f][1] = sum.y, x[f][2] = sum.z, x[f][3] = sum.w;
+        squares += x[f][0] * x[f][0] + x[f][1] * x[f][1] + x[f][2] * x[f][2] + x[f][3] * x[f][3];
+    }
     const bool value = head >= heads + kv_heads, key = head >= heads && !value;
-    float squares = x[0] * x[0] + x[1] * x[1] + x[2] * x[2] + x[3] * x[3];
 #pragma unroll
     for (u32 apart = LANES / 2; apart > 0; apart /= 2)
         squares += __shfl_xor_sync(~0u, squares, apart);
     if (norms_len > 0 && !value) {
         const float inverse = 1.0f / sqrtf(squares / DIM + eps);
-        const float4 w = *(const float4 *)(norms + (key ? DIM : 0) + at);
-        x[0] = x[0] * inverse * w.x;
-        x[1] = x[1] * inverse * w.y;
-        x[2] = x[2] * inverse * w.z;
-        x[3] = x[3] * inverse * w.w;
+#pragma unroll
+        for (u32 f = 0; f < FOURS; f++) {
+            const float4 w = *(const float4 *)(norms + (key ? DIM : 0) + f * LANES * 4 + at);
+            x[f][0] = x[f][0] * inverse * w.x;
+            x[f][1] = x[f][1] * inverse * w.y;
+            x[f][2] = x[f][2] * inverse * w.z;
+            x[f][3] = x[f][3] * inverse * w.w;
+        }
     }
-    const u32 pair = at % (DIM / 2);
-    const float *cosines = angles + (u64)row * DIM + pair, *sines = cosines + DIM / 2;
+    const float *cosines = angles + (u64)row * DIM + at % (DIM / 2), *sines = cosines + DIM / 2;
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {
-        const float other = __shfl_xor_sync(~0u, x[i], LANES / 2);
+        if (FOURS == 2) {
+            const float low = x[0][i], high = x[FOURS - 1][i];
+            if (!value) {
+                x[0][i] = low * cosines[i] + -high * sines[i];
+                x[FOURS - 1][i] = high * cosines[i] + low * sines[i];
+            }
+            continue;
+        }
+        const float other = __shfl_xor_sync(~0u, x[0][i], LANES / 2);
         if (!value)
-            x[i] = x[i] * cosines[i] + (at < DIM / 2 ? -other : other) * sines[i];
+            x[0][i] = x[0][i] * cosines[i] + (at < DIM / 2 ? -other : other) * sines[i];
     }
     if (unit >= rows * all)
         return;
-    const uint2 halves = make_uint2(narrowed(x[0], x[1]), narrowed(x[2], x[3]));
-    if (head < heads) {
-        *(uint2 *)(q + ((u64)row * heads + head) * DIM + at) = halves;
-        return;
+#pragma unroll
+    for (u32 f = 0; f < FOURS; f++) {
+        const uint2 halves = make_uint2(narrowed(x[f][0], x[f][1]), narrowed(x[f][2], x[f][3]));
+        const u32 element = f * LANES * 4 + at;
+        if (head < heads) {
+            *(uint2 *)(q + ((u64)row * heads + head) * DIM + element) = halves;
+            continue;
+        }
+        const u32 slot = slots[row], page = slot / page_size, kv = (head - heads) % kv_heads;
+        const u64 to = (((u64)page * kv_heads + kv) * page_size + slot % page_size) * DIM + element;
+        expect(to + 4 <= (value ? values_len : keys_len));
+        *(uint2 *)((value ? values : keys) + to) = halves;
     }
-    const u32 slot = slots[row], page = slot / page_size, kv = (head - heads) % kv_heads;
-    const u64 to = (((u64)page * kv_heads + kv) * page_size + slot % page_size) * DIM + at;
-    expect(to + 4 <= (value ? values_len : keys_len));
-    *(uint2 *)((value ? values : keys) + to) = halves;
 }
 
-#define ROPE_STORE(NAME, DIM)                                                                            \
+#define ROPE_STORE(NAME, DIM, WHOLE)                                                                     \
     extern "C" __global__ void NAME(const float *pieces, u64 pieces_len, const float *norms,             \
                                     u64 norms_len, const float *angles, u64 angles_len,                  \
                                     const u32 *slots, u64 slots_len, u16 *q, u64 q_len, u16 *keys,       \
                                     u64 keys_len, u16 *values, u64 values_len, u32 steps, u32 workers,   \
                                     u32 rows, u32 heads, u32 kv_heads, u32 page_size, float eps)         \
     {                                                                                                    \
-        rope_store<DIM>(pieces, pieces_len, norms, norms_len, angles, angles_len, slots, slots_len, q,   \
-                        q_len, keys, keys_len, values, values_len, steps, workers, rows, heads,          \
-                        kv_heads, page_size, eps);                                                       \
+        rope_store<DIM, WHOLE>(pieces, pieces_len, norms, norms_len, angles, angles_len, slots,          \
+                               slots_len, q, q_len, keys, keys_len, values, values_len, steps, workers,  \
+                               rows, heads, kv_heads, page_size, eps);                                   \
     }
 
-ROPE_STORE(rope_store_64, 64)
-ROPE_STORE(rope_store_128, 128)
+ROPE_STORE(rope_store_64, 64, false)
+ROPE_STORE(rope_store_128, 128, false)
+ROPE_STORE(rope_store_256, 256, false)
+ROPE_STORE(rope_store_64_whole, 64, true)
+ROPE_STORE(rope_store_128_whole, 128, true)
+ROPE_STORE(rope_store_256_whole, 256, true)

@@ -210,10 +210,11 @@ impl Case {
     }
 }
 
-const HEADS: [Heads; 3] = [
+const HEADS: [Heads; 4] = [
     Heads { q: 9, kv: 3, dim: 64 },
     Heads { q: 8, kv: 2, dim: 128 },
     Heads { q: 2, kv: 2, dim: 64 },
+    Heads { q: 6, kv: 2, dim: 256 },
 ];
 const KINDS: [Kind; 3] = [Kind::Causal, Kind::Block(Sight::BothWays), Kind::Block(Sight::Behind)];
 
@@ -265,6 +266,7 @@ fn few_rows_do_not_depend_on_what_is_beside_them() {
     let shapes = [(0, 20), (200 + random.below(100), 20), (130, 3)];
     in_chunks(&card, &mut random, (HEADS[1], Some(70)), &shapes, &[7]);
     alone(&card, &mut random, (HEADS[1], None, Kind::Block(Sight::BothWays)), &shapes);
+    alone(&card, &mut random, (HEADS[3], Some(70), Kind::Causal), &shapes[1..]);
 }
 
 /// Holds rows that come in chunks, and in other pages, to those that come at once.
@@ -310,7 +312,7 @@ fn alone(
 #[test]
 fn many_requests_have_the_bits_of_one() {
     let (card, mut random) = (card(), Random::fresh());
-    for heads in [HEADS[0], HEADS[1]] {
+    for heads in [HEADS[0], HEADS[1], HEADS[3]] {
         for kind in KINDS {
             in_a_crowd(&card, &mut random, (heads, kind), 700);
         }

@@ -99,7 +99,8 @@ struct Case {
 
 impl Case {
     fn random(card: &Card, random: &mut Random, heads: Heads, page_size: usize) -> Case {
-        let long = (random.below(90_000), 1 + random.below(9));
+        // Few rows, or so many that products are left whole.
+        let long = (random.below(90_000), 1 + random.below(9) + [0, 128][random.below(2)]);
         let requests = [(random.below(5000), 5), (0, 1), long];
         let step = Step::new(random, page_size, &requests);
         let frequencies: Vec<f32> = (0..heads.dim / 2)
@@ -186,8 +187,15 @@ impl Case {
 #[test]
 fn rows_are_placed_and_heads_rotated_and_stored() {
     let (card, mut random) = (card(), Random::fresh());
-    for (dim, q, kv, page_size) in [(64, 9, 3, 16), (128, 4, 1, 8), (128, 32, 8, 16), (64, 0, 2, 1)]
-    {
+    let shapes = [
+        (64, 9, 3, 16),
+        (128, 4, 1, 8),
+        (128, 32, 8, 16),
+        (64, 0, 2, 1),
+        (256, 5, 1, 8),
+        (256, 0, 3, 1),
+    ];
+    for (dim, q, kv, page_size) in shapes {
         let case = Case::random(&card, &mut random, Heads { q, kv, dim }, page_size);
         let rows = case.step.spans.len();
         let (weight, pieces, sums) = product(&card, &mut random, rows, (q + 2 * kv) * dim);

@@ -9,6 +9,7 @@ use kernels::accept::cuda::{Acceptance, Published};
 use kernels::activation::cuda::Activations;
 use kernels::cuda::Pieces;
 use kernels::embed::cuda::Embedding;
+use kernels::gather::cuda::Gather;
 use kernels::gemm::cuda::{Layout, Products};
 use kernels::norm::cuda::{Kept, Norms};
 
@@ -31,18 +32,27 @@ pub(crate) fn product(
     (weight, pieces, sums)
 }
 
+/// Few rows, and in tiles also so many that products are left whole.
+fn rows_of(random: &mut Random, layout: Layout) -> usize {
+    let few = 1 + random.below(20);
+    match layout {
+        Layout::Rows => few,
+        Layout::Tiles => few + [0, 128][random.below(2)],
+    }
+}
+
 #[test]
 fn norms_add_and_match() {
     let (card, mut random) = (card(), Random::fresh());
     let (norms, lane) = (Norms::load(&card.cuda).expect("the norms load"), &card.lanes.forward);
-    for width in [4, 64, 64, 576, 2052, 4096, 4096, 8192] {
-        let rows = 1 + random.below(20);
+    for width in [4, 64, 64, 576, 2052, 4096, 4096, 4096, 4096, 8192] {
+        let layout =
+            if width % 32 == 0 && random.below(2) == 0 { Layout::Tiles } else { Layout::Rows };
+        let rows = rows_of(&mut random, layout);
         let (weight_of, pieces, sums) = product(&card, &mut random, rows, width);
         let (x, weight) = (random.floats(rows * width, 2.0), random.floats(width, 1.5));
         let added: Vec<f32> = x.iter().zip(&sums).map(|(a, b)| a + b).collect();
         let (mut on_card, factors) = (card.put(&x), card.put(&weight));
-        let layout =
-            if width % 32 == 0 && random.below(2) == 0 { Layout::Tiles } else { Layout::Rows };
         let mut out = card.put(&vec![0x7fff; layout.elements(rows, width)]);
         let stride = width + 12;
         let mut taken = card.put(&vec![7; rows * stride]);
@@ -91,10 +101,10 @@ fn swiglu_matches() {
     let (card, mut random) = (card(), Random::fresh());
     let activations = Activations::load(&card.cuda).expect("the activations load");
     let lane = &card.lanes.forward;
-    for width in [4, 68, 1536, 12_288] {
-        let rows = 1 + random.below(16);
-        let (weight, pieces, sums) = product(&card, &mut random, rows, 2 * width);
+    for width in [4, 68, 1536, 1536, 12_288, 12_288] {
         let layout = if width % 32 == 0 { Layout::Tiles } else { Layout::Rows };
+        let rows = rows_of(&mut random, layout);
+        let (weight, pieces, sums) = product(&card, &mut random, rows, 2 * width);
         let mut out = card.put(&vec![0x7fff; layout.elements(rows, width)]);
         let (activations, shape) = (activations.clone(), weight.shape);
         lane.launch(
@@ -136,6 +146,35 @@ fn an_embedding_is_the_row_of_its_id() {
     let want: Vec<f32> =
         ids.iter().flat_map(|&id| widened(&table[id as usize * width..][..width])).collect();
     assert!(card.get(&x) == want);
+}
+
+#[test]
+fn rows_and_words_are_brought_as_they_are() {
+    let (card, mut random) = (card(), Random::fresh());
+    let gather = Gather::load(&card.cuda).expect("what gathers loads");
+    let (lane, width, rows) = (&card.lanes.forward, 264, 90);
+    let from = narrowed(&random.floats(rows * width, 3.0));
+    let numbers: Vec<u32> = (0..31).map(|_| random.below(rows) as u32).collect();
+    let words: Vec<u32> = (0..1000).collect();
+    let (matrix, picked, told) = (card.put(&from), card.put(&numbers), card.put(&words));
+    let mut out = card.put(&vec![7u16; numbers.len() * width]);
+    let (mut first, mut rest) = (card.put(&[7; 300]), card.put(&[7; 700]));
+    lane.launch(
+        "gather",
+        (
+            lane.queue(),
+            (matrix.read(lane).view(), picked.read(lane).view(), out.write(lane).view()),
+            (told.read(lane).view(), first.write(lane).view(), rest.write(lane).view()),
+        ),
+        move |(queue, (matrix, numbers, out), (told, first, rest))| {
+            gather.rows(queue, (matrix, width), numbers, out);
+            gather.words(queue, told, first, rest);
+        },
+    );
+    let want: Vec<u16> =
+        numbers.iter().flat_map(|&row| from[row as usize * width..][..width].to_vec()).collect();
+    assert!(card.get(&out) == want);
+    assert_eq!([card.get(&first), card.get(&rest)].concat(), words);
 }
 
 #[test]

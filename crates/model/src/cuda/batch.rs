@@ -1,16 +1,30 @@
 //! What the host says about a pass, as words: where each row stands, and how attention cuts the rows
-//! into tiles. Up to [`MOST_ROWS`] rows it is filled up to a power of two, so that few graphs serve all
+//! into tiles. Up to [`MOST_FILLED`] rows it is filled up to one of few numbers, so that few graphs serve all
 //! passes; what fills it stands for nothing and is written nowhere that anyone reads.
 
 use super::room::Room;
 use crate::pass::Pass;
 use kernels::attention::cuda::{Attention, SPLIT, TILE, tiles};
-use kernels::gemm::cuda::MOST_ROWS;
+use kernels::gemm::cuda;
 use kernels::rope::cuda::Heads;
 use std::ops::Range;
 
 /// Widest block of a draft pass.
 const MOST_BLOCK: usize = SPLIT;
+
+/// Most rows of a pass that is filled up.
+const MOST_FILLED: usize = 512;
+
+/// So many rows as a graph has them that is captured once for all passes of its shape, none for passes of more than
+/// `most` rows and for those whose shapes hardly come again. Products of many rows go by tiles, and a tile costs
+/// what its first row does.
+pub(crate) fn filled(rows: usize, most: usize) -> Option<usize> {
+    let filled = match rows {
+        ..=cuda::TILE => rows.next_power_of_two(),
+        _ => rows.next_multiple_of(cuda::TILE),
+    };
+    (filled <= MOST_FILLED.min(most)).then_some(filled)
+}
 
 /// Where things lie among the words of a batch of `rows` rows and `tiles` tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -137,11 +151,11 @@ impl Batch {
             Kind::Block => span.context.div_ceil(SPLIT) + 1,
         });
         let splits = longest.max().unwrap_or(1).max(1);
-        let (rows, filled) = (pass.rows(), pass.rows().next_power_of_two());
         let common = splits.next_power_of_two();
-        let fits = Attention::parts(heads, filled) <= room.parts;
         let runs: Vec<Run> = pass.spans.iter().map(Run::whole).collect();
-        if rows <= MOST_ROWS && filled <= room.rows && fits {
+        if let Some(filled) = filled(pass.rows(), room.rows)
+            && Attention::parts(heads, filled) <= room.parts
+        {
             return Batch::lay(pass, room, heads, &[runs], (Some(filled), common));
         }
         let most = (room.parts / Attention::parts(heads, 1)).max(1);

@@ -110,7 +110,7 @@ fn few_rows_are_filled_up_to_a_shape_that_comes_again() {
 #[test]
 fn many_rows_are_cut_where_attention_has_no_room() {
     let row = Attention::parts(HEADS, 1);
-    for most in [1, 7, 64, 100, 1000] {
+    for most in [1, 7, 64, 100, 222] {
         let pass = pass(&[(500, 90), (3, 1), (0, 130), (9, 2)]);
         let batch = Batch::new(&pass, Kind::Causal, &room(256, most * row + row / 2), HEADS);
         check(&pass, &batch);
@@ -119,6 +119,24 @@ fn many_rows_are_cut_where_attention_has_no_room() {
         assert_eq!(batch.cut.slices.len(), pass.rows().div_ceil(most));
         assert!(batch.cut.slices.iter().all(|slice| slice.rows.len() <= most));
     }
+}
+
+#[test]
+fn a_crowd_is_filled_up_to_whole_tiles() {
+    let room = room(512, 1 << 24);
+    for (requests, filled) in [
+        (vec![(31, 8); 12], 128),
+        (vec![(31, 8); 17], 256),
+        (vec![(200, 1), (0, 128), (90, 130)], 384),
+        (vec![(40, 16); 32], 512),
+    ] {
+        let pass = pass(&requests);
+        let batch = Batch::new(&pass, Kind::Causal, &room, HEADS);
+        check(&pass, &batch);
+        assert_eq!((batch.often, batch.cut.regions.rows), (Often::Yes, filled));
+    }
+    let many = pass(&[(0, 513)]);
+    assert_eq!(Batch::new(&many, Kind::Causal, &room, HEADS).often, Often::No);
 }
 
 #[test]

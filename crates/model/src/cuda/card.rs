@@ -7,6 +7,7 @@ use kernels::attention::cuda::Attention;
 use kernels::bias::cuda::Biases;
 use kernels::choose::cuda::{Choices, Confidences};
 use kernels::embed::cuda::Embedding;
+use kernels::gather::cuda::Gather;
 use kernels::gemm::cuda::Products;
 use kernels::norm::cuda::Norms;
 use kernels::rope::cuda::Rotations;
@@ -21,6 +22,7 @@ pub(crate) struct Kernels {
     pub(crate) norms: Norms,
     pub(crate) activations: Activations,
     pub(crate) embedding: Embedding,
+    pub(crate) gather: Gather,
     pub(crate) rotations: Rotations,
     pub(crate) attention: Attention,
     pub(crate) choices: Choices,
@@ -51,6 +53,7 @@ impl Card {
             norms: Norms::load(&cuda)?,
             activations: Activations::load(&cuda)?,
             embedding: Embedding::load(&cuda)?,
+            gather: Gather::load(&cuda)?,
             rotations: Rotations::load(&cuda)?,
             attention: Attention::load(&cuda)?,
             choices: Choices::load(&cuda)?,

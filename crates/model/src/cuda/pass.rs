@@ -7,7 +7,7 @@
 use super::batch::{Cut, Kind, Slice};
 use super::card::Kernels;
 use super::plan::{Body, Drafter, Layer, Plan, Weight};
-use super::room::{Room, Scratch, tile_of};
+use super::room::{Room, Scratch, draw_words, tile_of};
 use device::cuda::{CudaSlice, CudaSliceMut, Queue};
 use kernels::attention::Sight;
 use kernels::attention::cuda::{Attended, Out, TILE, Tail};
@@ -51,8 +51,8 @@ pub(crate) enum Input {
 pub(crate) enum What {
     /// The target's layers, and the normed outputs of all rows.
     Verify { cut: Cut, taps: Taps },
-    /// The drafter's layers over blocks, and a choice for every row.
-    Draft { cut: Cut },
+    /// The drafter's layers over blocks, and a choice for those that are asked for.
+    Draft { cut: Cut, asked: Asked },
     /// The drafter's keys and values of so many rows of features.
     Absorb { rows: usize },
     /// A choice for each of so many rows.
@@ -79,6 +79,15 @@ pub(crate) enum From {
     All,
     /// Those that were picked.
     Picked,
+}
+
+/// Which rows of a draft are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Asked {
+    /// All, in order.
+    All,
+    /// So many, whose numbers stand behind the words of their draws.
+    Some(usize),
 }
 
 /// Which ids of the head are looked at.
@@ -152,7 +161,7 @@ impl Program {
         let mut work = Work::new(seen, &self.room);
         match &self.what {
             What::Verify { cut, taps } => self.verify(&mut work, cut, *taps),
-            What::Draft { cut } => self.draft(&mut work, cut),
+            What::Draft { cut, asked } => self.draft(&mut work, cut, *asked),
             What::Absorb { rows } => self.absorb(&mut work, *rows),
             What::Choose { rows, from } => self.choose(&mut work, *rows, *from, Ids::All),
             What::Rule { rows, ids, lists } => self.rule(&mut work, (*rows, *ids), *lists),
@@ -384,10 +393,20 @@ impl Program {
         self.layers(work, &self.plan.target, cut, (None, taps));
     }
 
-    fn draft(&self, work: &mut Work<'_>, cut: &Cut) {
+    fn draft(&self, work: &mut Work<'_>, cut: &Cut, asked: Asked) {
         let drafter = self.drafter();
         self.layers(work, &drafter.body, cut, (Some(&drafter.sight), &[]));
-        self.choose(work, cut.regions.rows, From::All, Ids::Proposed);
+        let (rows, from) = match asked {
+            Asked::All => (cut.regions.rows, From::All),
+            Asked::Some(rows) => {
+                let (words, scratch) = (draw_words(rows), &mut work.scratch);
+                let numbers = scratch.draws.read().range(words..words + rows);
+                let hidden = (scratch.hidden.read(), drafter.body.sizes.hidden);
+                self.kernels.gather.rows(work.queue, hidden, numbers, scratch.picked.all());
+                (rows, From::Picked)
+            }
+        };
+        self.choose(work, rows, from, Ids::Proposed);
     }
 
     fn drafter(&self) -> &Drafter {

@@ -1,11 +1,11 @@
 //! Memory of passes: one stretch of the card's, guarded once a launch and cut into what a pass works on.
 
-use super::batch::Regions;
+use super::batch::{Regions, filled};
 use super::plan::Plan;
 use device::cuda::{CudaSliceMut, Number};
 use kernels::attention::cuda::Attention;
 use kernels::choose::cuda::{Choices, RULE_WORDS};
-use kernels::gemm::cuda::{Layout, MOST_ROWS, Shape, TILE};
+use kernels::gemm::cuda::{Layout, Shape, TILE};
 
 /// Bytes of what attention leaves of its rows, at most: a pass that needs more attends in parts.
 const PARTS_BYTES: usize = 256 << 20;
@@ -127,8 +127,8 @@ impl Room {
     pub(crate) fn new(plan: &Plan, capacity: &Capacity) -> Room {
         let Capacity { pages, page_size, rows, requests, context, block, .. } = *capacity;
         let Capacity { allowed, proposed, .. } = *capacity;
-        // Graphs are for numbers of rows that are powers of two, up to a product's most.
-        let rows = rows.max(rows.next_power_of_two().min(MOST_ROWS));
+        // So that passes of so many can be filled up.
+        let rows = filled(rows, usize::MAX).unwrap_or(rows);
         let bodies = || [&plan.target].into_iter().chain(plan.drafter.iter().map(|d| &d.body));
         let most = |of: &dyn Fn(&super::shape::Sizes) -> usize| {
             bodies().map(|body| of(&body.sizes)).max().expect("a target")

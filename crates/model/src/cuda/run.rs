@@ -2,10 +2,10 @@
 //! as a graph where passes of its shape come again. Nothing here waits, besides those who ask for what
 //! the card found.
 
-use super::batch::{Batch, Kind, Often};
+use super::batch::{Batch, Kind, Often, filled};
 use super::card::Card;
 use super::load::CardModels;
-use super::pass::{From, Ids, Program, Taps, What, times};
+use super::pass::{Asked, From, Ids, Program, Taps, What, times};
 use super::plan::Plan;
 use super::room::{Capacity, Room, SLAB, draw_words};
 use crate::pass::Pass;
@@ -16,7 +16,7 @@ use device::{
 };
 use kernels::choose::cuda::Written;
 use kernels::choose::{Draw, Shape};
-use kernels::gemm::cuda::MOST_ROWS;
+use kernels::gemm::cuda::{MOST_ROWS, TILE};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,6 +34,17 @@ type Held = (
     (HeldQueue, HeldView<u16, Cuda>, HeldView<f32, Cuda>),
     (HeldViewMut<u16, Cuda>, HeldViewMut<u64, Cuda>),
 );
+
+/// A program that comes so often gets a graph: a capture takes as long as several launches of it, and of a crowd's
+/// shapes some come once.
+const WORTH_A_GRAPH: usize = 3;
+
+/// A program whose shape comes again: how often it came, and its graph.
+#[derive(Default)]
+struct Captured {
+    times: usize,
+    graph: Option<Graph<Forward, Held, Cuda>>,
+}
 
 /// The card's memory of a pair.
 struct Memory {
@@ -92,7 +103,7 @@ pub struct CardPair {
     plan: Arc<Plan>,
     room: Arc<Room>,
     memory: Memory,
-    graphs: HashMap<What, Graph<Forward, Held, Cuda>>,
+    graphs: HashMap<What, Captured>,
     staging: Staging<u32, Forward, Cuda>,
     chosen: Readback<u32, Forward, Cuda>,
     logits: Readback<f32, Forward, Cuda>,
@@ -181,9 +192,8 @@ fn runs(rows: &[usize]) -> Vec<Range<usize>> {
 }
 
 /// So many rows as a graph has them, and whether there is one.
-fn filled(rows: usize, most: usize) -> (usize, Often) {
-    let filled = rows.next_power_of_two();
-    if filled <= MOST_ROWS.min(most) { (filled, Often::Yes) } else { (rows, Often::No) }
+fn often(rows: usize, most: usize) -> (usize, Often) {
+    filled(rows, most).map_or((rows, Often::No), |filled| (filled, Often::Yes))
 }
 
 impl CardPair {
@@ -198,10 +208,18 @@ impl CardPair {
         self.enqueue((&[], &words), What::Verify { cut, taps }, often);
     }
 
+    /// Numbers of rows of the target's passes, ascending: one of fewer rows costs what one of the next of them does.
+    /// Three tiles of rows cost nearly what four do, since two share a weight.
+    pub fn stairs(&self) -> Vec<usize> {
+        let few = std::iter::successors(Some(1), |rows| Some(2 * rows))
+            .take_while(|&rows| rows < 2 * TILE);
+        few.chain((2 * TILE..=self.room.rows).step_by(2 * TILE)).collect()
+    }
+
     /// Chooses the next token after each of some rows of the target's last pass, greedily or with noise:
     /// filters are not looked at.
     pub fn choose(&mut self, rows: &[usize], draws: &[Draw]) -> Found {
-        let (filled, often) = filled(rows.len(), self.room.rows);
+        let (filled, often) = often(rows.len(), self.room.rows);
         let from = if rows.iter().copied().eq(0..rows.len()) { From::All } else { From::Picked };
         if from == From::Picked {
             self.pick(rows);
@@ -214,7 +232,7 @@ impl CardPair {
     /// As [`CardPair::choose`], with the filters of the draws, among some ids and after rows of the
     /// drafter's last pass or the target's.
     pub fn filter(&mut self, rows: &[usize], draws: &[Draw], ids: Ids) -> Found {
-        let (filled, often) = filled(rows.len(), self.room.rows);
+        let (filled, often) = often(rows.len(), self.room.rows);
         let mut written = Written::new(self.width(ids));
         let fill = std::iter::repeat(&NOTHING);
         draws
@@ -296,18 +314,36 @@ impl CardPair {
         land(filling.pending(), self.card.cuda())
     }
 
-    /// Runs the drafter over the blocks of `pass` and chooses for every row as `draws` say.
+    /// Runs the drafter over the blocks of `pass` and chooses for some of its rows, each as its draw says.
     ///
     /// # Panics
-    /// Without a drafter.
-    pub fn draft(&mut self, pass: &Pass, draws: &[Draw]) -> Found {
+    /// Without a drafter, and when no row is asked for.
+    pub fn draft(&mut self, pass: &Pass, rows: &[usize], draws: &[Draw]) -> Found {
         self.settle();
         let drafter = self.plan.drafter.as_ref().expect("a pair with a drafter");
         let heads = drafter.body.sizes.heads;
-        let Batch { words, cut, often } = Batch::new(pass, Kind::Block, &self.room, heads);
-        let filled = cut.regions.rows;
-        self.enqueue((&words_of(draws, filled), &words), What::Draft { cut }, often);
-        self.found(pass.rows(), filled, Ids::Proposed)
+        let Batch { words, cut, often: its } = Batch::new(pass, Kind::Block, &self.room, heads);
+        let all = cut.regions.rows;
+        if all <= MOST_ROWS {
+            // The head reads its weight once, for some of them or all.
+            let mut every = vec![NOTHING; all];
+            rows.iter().zip(draws).for_each(|(&row, draw)| every[row] = *draw);
+            let what = What::Draft { cut, asked: Asked::All };
+            self.enqueue((&words_of(&every, all), &words), what, its);
+            let found = self.found(pass.rows(), all, Ids::Proposed);
+            return Found {
+                tokens: rows.iter().map(|&row| found.tokens[row]).collect(),
+                confidences: rows.iter().map(|&row| found.confidences[row]).collect(),
+            };
+        }
+        let (filled, _) = often(rows.len(), self.room.rows);
+        let mut asked = words_of(draws, filled);
+        let first = *rows.first().expect("a row that chooses");
+        let numbers = rows.iter().chain(std::iter::repeat(&first)).take(filled);
+        asked.extend(numbers.map(|&row| u32::try_from(row).expect("a pass has few rows")));
+        let what = What::Draft { cut, asked: Asked::Some(filled) };
+        self.enqueue((&asked, &words), what, its);
+        self.found(rows.len(), filled, Ids::Proposed)
     }
 
     /// The rows of the last pass from `first` on are committed, at these positions and slots: the
@@ -335,7 +371,7 @@ impl CardPair {
             words[2 * rows + row] = slot;
         }
         self.kept.clear();
-        let often = filled(rows, rows).1;
+        let often = often(rows, rows).1;
         self.enqueue((&[], &words), What::Absorb { rows }, often);
     }
 
@@ -374,11 +410,11 @@ impl CardPair {
             let staged = staging.stage(lane, &[draws, batch].concat());
             let mut scratch = memory.scratch.write(lane);
             let arguments = (lane.queue(), scratch.view(), staged.view());
+            let gather = kernels.gather.clone();
             lane.launch("words", arguments, move |(queue, scratch, from)| {
                 let mut scratch = room.cut(scratch);
-                let rest = from.len() - len;
-                queue.copy(from.range(0..len), scratch.draws.range(0..len));
-                queue.copy(from.range(len..from.len()), scratch.batch.range(0..rest));
+                let rest = scratch.batch.range(0..from.len() - len);
+                gather.words(queue, from, scratch.draws.range(0..len), rest);
             });
         }
         let program =
@@ -387,7 +423,12 @@ impl CardPair {
         match often {
             Often::No => lane.launch("pass", guards.given(), move |seen| program.run(seen)),
             Often::Yes => {
-                let graph = graphs.entry(what).or_insert_with(|| {
+                let seen = graphs.entry(what).or_default();
+                seen.times += 1;
+                if seen.times < WORTH_A_GRAPH {
+                    return lane.launch("pass", guards.given(), move |seen| program.run(seen));
+                }
+                let graph = seen.graph.get_or_insert_with(|| {
                     lane.capture("pass", guards.given(), move |seen| program.run(seen))
                 });
                 lane.replay(graph, guards.given());
@@ -406,8 +447,11 @@ impl CardPair {
         let mut filling = self.chosen.fill(lane, words);
         let mut scratch = self.memory.scratch.write(lane);
         let arguments = (lane.queue(), scratch.view(), filling.view());
+        let gather = self.card.kernels.gather.clone();
         lane.launch("choices", arguments, move |(queue, scratch, to)| {
-            queue.copy(room.cut(scratch).chosen.read().range(0..to.len()), to);
+            let (none, to) = to.split(0);
+            let chosen = room.cut(scratch).chosen;
+            gather.words(queue, chosen.read().range(0..to.len()), to, none);
         });
         drop(scratch);
         let mut tokens = land(filling.pending(), self.card.cuda());
@@ -429,11 +473,13 @@ mod tests {
     }
 
     #[test]
-    fn graphs_are_for_powers_of_two() {
-        let of = |rows| filled(rows, 512);
-        assert_eq!([1, 2, 3, 33, 64].map(of), [1, 2, 4, 64, 64].map(|rows| (rows, Often::Yes)));
-        assert_eq!(of(65), (65, Often::No));
-        assert_eq!(filled(3, 3), (3, Often::No));
+    fn graphs_are_for_few_numbers_of_rows() {
+        let of = |rows| often(rows, 1024);
+        let few = [1, 2, 3, 33, 65, 129, 300, 512];
+        assert_eq!(few.map(of), [1, 2, 4, 64, 128, 256, 384, 512].map(|rows| (rows, Often::Yes)));
+        assert_eq!(of(513), (513, Often::No));
+        assert_eq!(often(3, 3), (3, Often::No));
+        assert_eq!(often(200, 255), (200, Often::No));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How a configuration lies on a card, whose kernels know heads of 64 and 128 elements.
+//! How a configuration lies on a card, whose kernels know heads of 64, 128 and 256 elements.
 //!
 //! A head of another size is padded to the next one with zeros: each half of it separately, since
 //! elements `i` and `i + half` rotate together. Padded elements of q and k add nothing to a score,
@@ -9,11 +9,9 @@ use crate::config::ModelConfig;
 use crate::error::LoadError;
 use kernels::gemm::cuda::STEP;
 use kernels::norm::cuda::MOST_WIDTH;
-use kernels::rope::cuda::Heads;
+use kernels::rope::cuda::{DIMS, Heads};
 use std::path::Path;
 
-/// Head sizes that the kernels know, ascending.
-const DIMS: [usize; 2] = [64, 128];
 /// Most query heads of one KV head.
 const MOST_GROUP: usize = 64;
 const ON_CPU: &str = "it runs on the CPU: --device cpu";
@@ -57,7 +55,10 @@ impl Sizes {
         }
         let own = config.head_dim;
         let Some(&dim) = DIMS.iter().find(|&&dim| own <= dim) else {
-            return error("head_dim", format!("is {own}, a GPU takes up to {}", DIMS[1]));
+            return error(
+                "head_dim",
+                format!("is {own}, a GPU takes up to {}", DIMS[DIMS.len() - 1]),
+            );
         };
         let heads = Heads { q: config.heads, kv: config.kv_heads, dim };
         Ok(Sizes { hidden, ffn, heads, own, eps: config.rms_eps })
@@ -166,7 +167,7 @@ pub(crate) mod tests {
     /// A padded head's norm is that of the head.
     #[test]
     fn the_norm_of_a_padded_head_is_its_own() {
-        for own in [16, 24, 64, 96] {
+        for own in [16, 24, 64, 96, 160, 256] {
             let sizes = sizes(own);
             let x: Vec<f32> = (0..own).map(|i| (i as f32 * 0.7).sin()).collect();
             let weight: Vec<f32> = (0..own).map(|i| 1.0 + 0.01 * i as f32).collect();
@@ -189,7 +190,7 @@ pub(crate) mod tests {
             ("hidden_size", ModelConfig { hidden: 72, ..config(64) }),
             ("hidden_size", ModelConfig { hidden: 16_384, ..config(64) }),
             ("intermediate_size", ModelConfig { intermediate: 100, ..config(64) }),
-            ("head_dim", config(256)),
+            ("head_dim", config(288)),
             ("num_key_value_heads", ModelConfig { heads: 80, kv_heads: 1, ..config(64) }),
         ];
         for (field, config) in broken {

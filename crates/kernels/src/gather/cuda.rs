@@ -1,0 +1,71 @@
+//! The launches.
+
+use crate::cuda::{In, count, source, threads_for};
+use device::cuda::{
+    Cuda, CudaError, CudaSlice, CudaSliceMut, Grid, Kernel, Module, Queue, Source, Writes,
+};
+
+/// The code of the card.
+pub const SOURCE: Source = source!("gather");
+
+type RowsOf = (In<u16>, In<u32>, Writes<u16>, u32);
+type WordsTo = (In<u32>, Writes<u32>, Writes<u32>);
+
+/// What brings rows and words on a card.
+#[derive(Clone)]
+pub struct Gather {
+    rows_of: Kernel<RowsOf>,
+    words_to: Kernel<WordsTo>,
+}
+
+impl Gather {
+    /// Compiles and loads it.
+    ///
+    /// # Errors
+    /// As [`Module::load`].
+    pub fn load(cuda: &Cuda) -> Result<Gather, CudaError> {
+        let module = Module::load(cuda, &SOURCE)?;
+        // SAFETY: kernel.cu declares these parameters, stops at a row outside its matrix and when a slice is
+        // too short, and waits before it reads or writes.
+        unsafe {
+            let rows_of = module.early_kernel("rows_of", 0)?;
+            Ok(Gather { rows_of, words_to: module.early_kernel("words_to", 0)? })
+        }
+    }
+
+    /// `out[i] = from[numbers[i]]`: rows of `width` elements, a multiple of 8. A number outside of `from` ends the
+    /// device.
+    ///
+    /// # Panics
+    /// When the shapes do not match, or there is no row.
+    pub fn rows(
+        &self,
+        queue: &Queue,
+        (from, width): (CudaSlice<'_, u16>, usize),
+        numbers: CudaSlice<'_, u32>,
+        out: CudaSliceMut<'_, u16>,
+    ) {
+        assert!(width.is_multiple_of(8) && !numbers.is_empty(), "rows of {width}");
+        assert!(out.len() >= numbers.len() * width, "a row of {width} for each number");
+        let grid = Grid { blocks: count(numbers.len()), threads: 128 };
+        queue.launch(&self.rows_of, grid, (from, numbers, out, count(width)));
+    }
+
+    /// The first words to `first`, as many as it holds, and the others to `rest`; each of the three on the card or
+    /// pinned.
+    ///
+    /// # Panics
+    /// When there are more or fewer words than places.
+    pub fn words(
+        &self,
+        queue: &Queue,
+        from: CudaSlice<'_, u32>,
+        first: CudaSliceMut<'_, u32>,
+        rest: CudaSliceMut<'_, u32>,
+    ) {
+        assert_eq!(from.len(), first.len() + rest.len(), "a place for each word");
+        if !from.is_empty() {
+            queue.launch(&self.words_to, threads_for(from.len(), 128), (from, first, rest));
+        }
+    }
+}

@@ -1,0 +1,28 @@
+// Rows by their numbers, and words from one place to one or two others. Each waits for all before it, and nothing
+// starts before it has ended: what comes later may read at once what was brought here.
+
+// out[i] = from[numbers[i]], rows of `width` elements, 16 bytes at a time. A block of threads is a row.
+extern "C" __global__ void rows_of(const u16 *from, u64 from_len, const u32 *numbers, u64 numbers_len, u16 *out,
+                                   u64 out_len, u32 width)
+{
+    wait_for_earlier();
+    expect(width % 8 == 0 && blockIdx.x < numbers_len && out_len >= numbers_len * width);
+    const u64 first = (u64)numbers[blockIdx.x] * width;
+    expect(first + width <= from_len);
+    for (u32 i = threadIdx.x * 8; i < width; i += blockDim.x * 8)
+        *(uint4 *)(out + (u64)blockIdx.x * width + i) = *(const uint4 *)(from + first + i);
+}
+
+// The first words go to `first`, as many as it holds, the others to `rest`. Either place may be the host's.
+extern "C" __global__ void words_to(const u32 *from, u64 from_len, u32 *first, u64 first_len, u32 *rest, u64 rest_len)
+{
+    wait_for_earlier();
+    expect(first_len + rest_len == from_len);
+    for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < from_len; i += gridDim.x * (u64)blockDim.x) {
+        const u32 word = from[i];
+        if (i < first_len)
+            first[i] = word;
+        else
+            rest[i - first_len] = word;
+    }
+}
