@@ -22,7 +22,7 @@ use super::{amx, avx2, avx512};
 /// An instruction set with inner loops of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Isa {
-    /// As [`Isa::Avx512Bf16`], and tiles of bytes.
+    /// As [`Isa::Avx512Bf16`], and tiles of bytes (AMX).
     #[cfg(target_arch = "x86_64")]
     Amx,
     /// AVX-512 F, BW, VL and VNNI, and dot products of `bf16`.

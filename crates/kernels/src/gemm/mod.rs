@@ -218,9 +218,10 @@ pub fn gemm(
     scratch.multiply(cpu, products);
 }
 
-/// The most that the inner loops for block formats could reach: integer products of the instruction
-/// set they use and nothing else, `rounds` on each thread. How many operations that is, a
-/// multiplication and an addition counted apart.
+/// The most that the inner loops for block formats could reach: integer products of the vectors
+/// they use and nothing else, `rounds` on each thread. How many operations that is, a
+/// multiplication and an addition counted apart. AMX multiplies several times as much, but what scales
+/// take is done by vectors there too.
 pub fn integer_products(cpu: &Cpu, rounds: usize) -> u64 {
     let isa = cpu::Isa::detect();
     cpu.parallel(cpu.threads(), &|_| {
