@@ -219,7 +219,7 @@ fn pair_loop(isa: Isa, width: usize) -> Loop<u32> {
         Isa::Amx => of_width!(avx512::pairs::<Far>, width),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Bf16 => of_width!(avx512::pairs::<Near>, width),
-        other => unreachable!("{other:?} has no products of pairs"),
+        other => unreachable!("{other:?} has no products of pairs, in tiles of {width}"),
     }
 }
 
