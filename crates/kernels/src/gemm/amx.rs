@@ -73,10 +73,11 @@ impl Shaped {
         let group = quads(coding);
         let mut shapes =
             Shapes { palette: 1, start: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
-        for pair in 0..2 {
-            (shapes.rows[pair], shapes.row_bytes[pair]) = (rows as u8, LINE as u16);
-            (shapes.rows[2 + pair], shapes.row_bytes[2 + pair]) = (rows as u8, 4 * group as u16);
-            (shapes.rows[4 + pair], shapes.row_bytes[4 + pair]) = (group as u8, LINE as u16);
+        // Registers 0, 1 and 2: dot products, input, codes.
+        for (register, (rows, bytes)) in
+            [(rows, LINE), (rows, 4 * group), (group, LINE)].into_iter().enumerate()
+        {
+            (shapes.rows[register], shapes.row_bytes[register]) = (rows as u8, bytes as u16);
         }
         // SAFETY: the processor has tiles, as the caller promises, and these are shapes of palette 1.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &shapes, options(nostack, readonly)) };
@@ -218,10 +219,10 @@ unsafe fn multiply(
         // SAFETY: as the caller promises; nothing else uses these registers.
         unsafe {
             asm!(
-                "tileloadd tmm2, [{q} + {line}]",
-                "tileloadd tmm4, [{codes} + {line}]",
+                "tileloadd tmm1, [{q} + {line}]",
+                "tileloadd tmm2, [{codes} + {line}]",
                 "tilezero tmm0",
-                "tdpbssd tmm0, tmm2, tmm4",
+                "tdpbssd tmm0, tmm1, tmm2",
                 "tilestored [{dots} + {line}], tmm0",
                 q = in(reg) x.cast::<u8>().add(4 * g * quads(coding)),
                 codes = in(reg) codes.add(g * quads(coding) * LINE),
