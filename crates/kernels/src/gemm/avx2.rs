@@ -80,15 +80,20 @@ unsafe fn run<T: Stored, const ROWS: usize>(
         // SAFETY: the tile has `ROWS` items for this run.
         let x = unsafe { &*x.add(r) };
         let per_group = quads.len() / coding.groups;
-        for g in 0..coding.groups {
+        let with = |g: usize, total: __m256| {
             let dot = dot::<T>(&quads, x, g * per_group, per_group, x.neg_sums[coding.sum(g)]);
             let scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(x.scale));
-            *total = _mm256_fmadd_ps(scaled, scale[g], *total);
-            if coding.min == Min::PerGroup {
-                let sum = _mm256_set1_ps(x.scaled_sums[coding.sum(g)]);
-                *total = _mm256_fmadd_ps(min[g], sum, *total);
+            let total = _mm256_fmadd_ps(scaled, scale[g], total);
+            match coding.min {
+                Min::None => total,
+                Min::PerGroup => {
+                    let sum = _mm256_set1_ps(x.scaled_sums[coding.sum(g)]);
+                    _mm256_fmadd_ps(min[g], sum, total)
+                }
             }
-        }
+        };
+        // Not a loop, see the same place for AVX-512.
+        *total = if coding.groups == 1 { with(0, *total) } else { with(1, with(0, *total)) };
     }
 }
 

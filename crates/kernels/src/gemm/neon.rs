@@ -153,17 +153,20 @@ unsafe fn run<T: Stored, M: Multiply, const ROWS: usize>(
         // SAFETY: the tile has `ROWS` items for this run.
         let x = unsafe { &*x.add(r) };
         let per_group = 2 / coding.groups;
-        let total = &mut sums[quarter];
-        for g in 0..coding.groups {
+        let with = |g: usize, total: float32x4_t| {
             let sum = coding.sum(g);
             // SAFETY: as the caller promises.
             let dot = unsafe { dot::<T, M>(&quads, x, g * per_group, per_group, x.neg_sums[sum]) };
             let scaled = vmulq_n_f32(vcvtq_f32_s32(dot), x.scale);
-            *total = vfmaq_f32(*total, scaled, scale[g]);
-            if coding.min == Min::PerGroup {
-                *total = vfmaq_n_f32(*total, min[g], x.scaled_sums[sum]);
+            let total = vfmaq_f32(total, scaled, scale[g]);
+            match coding.min {
+                Min::None => total,
+                Min::PerGroup => vfmaq_n_f32(total, min[g], x.scaled_sums[sum]),
             }
-        }
+        };
+        // Not a loop, see the same place for AVX-512.
+        let total = sums[quarter];
+        sums[quarter] = if coding.groups == 1 { with(0, total) } else { with(1, with(0, total)) };
     }
 }
 
