@@ -148,7 +148,7 @@ macro_rules! with_format {
 /// The CPU must have the instruction set the loop was chosen for.
 type Loop<T> = unsafe fn(panel: &[u8], x: &[T], out: &mut [[f32; LANES]]);
 
-/// The loop of one module for a tile of `$width` rows.
+/// The loop of one module for a tile of `$width` rows, of those that every instruction set has registers for.
 macro_rules! of_width {
     ($module:ident::$function:ident$(::<$($t:ty),*>)?, $width:expr) => {
         match $width {
@@ -157,8 +157,6 @@ macro_rules! of_width {
             4 => $module::$function::<$($($t,)*)? 4>,
             6 => $module::$function::<$($($t,)*)? 6>,
             8 => $module::$function::<$($($t,)*)? 8>,
-            12 => $module::$function::<$($($t,)*)? 12>,
-            16 => $module::$function::<$($($t,)*)? 16>,
             other => unreachable!("a tile of {other} rows"),
         }
     };
@@ -167,7 +165,7 @@ macro_rules! of_width {
 fn block_loop<T: Stored>(isa: Isa, width: usize) -> Loop<Quantized> {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Amx if width >= amx::fewest(T::CODING) => match width {
+        _ if tiled(isa, width, T::CODING) => match width {
             8 => amx::blocks::<T, 8>,
             12 => amx::blocks::<T, 12>,
             16 => amx::blocks::<T, 16>,
@@ -187,10 +185,16 @@ fn block_loop<T: Stored>(isa: Isa, width: usize) -> Loop<Quantized> {
     }
 }
 
+/// Whether a [`block_loop`] takes the processor's tiles, for which they have to be [`shaped`].
+#[cfg(target_arch = "x86_64")]
+fn tiled(isa: Isa, width: usize, coding: Coding) -> bool {
+    isa == Isa::Amx && width >= amx::fewest(coding)
+}
+
 /// The registers that a [`block_loop`] takes for tiles of `width` rows.
 #[cfg(target_arch = "x86_64")]
 fn shaped(isa: Isa, width: usize, format: Format) -> Option<amx::Shaped> {
-    let coding = format.coding().filter(|&c| isa == Isa::Amx && width >= amx::fewest(c));
+    let coding = format.coding().filter(|&coding| tiled(isa, width, coding));
     // SAFETY: `Isa::available` found the instruction set.
     coding.map(|coding| unsafe { amx::Shaped::new(width, coding) })
 }
@@ -201,7 +205,11 @@ fn shaped(_: Isa, _: usize, _: Format) {}
 fn float_loop<T: Stored>(isa: Isa, width: usize) -> Loop<f32> {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Amx => of_width!(avx512::floats::<T, Far>, width),
+        Isa::Amx => match width {
+            12 => avx512::floats::<T, Far, 12>,
+            16 => avx512::floats::<T, Far, 16>,
+            _ => of_width!(avx512::floats::<T, Far>, width),
+        },
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Bf16 | Isa::Avx512 => of_width!(avx512::floats::<T, Near>, width),
         #[cfg(target_arch = "x86_64")]
@@ -216,7 +224,11 @@ fn float_loop<T: Stored>(isa: Isa, width: usize) -> Loop<f32> {
 fn pair_loop(isa: Isa, width: usize) -> Loop<u32> {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Amx => of_width!(avx512::pairs::<Far>, width),
+        Isa::Amx => match width {
+            12 => avx512::pairs::<Far, 12>,
+            16 => avx512::pairs::<Far, 16>,
+            _ => of_width!(avx512::pairs::<Far>, width),
+        },
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Bf16 => of_width!(avx512::pairs::<Near>, width),
         other => unreachable!("{other:?} has no products of pairs, in tiles of {width}"),
