@@ -277,6 +277,9 @@ impl Forward {
     ) -> Vec<usize> {
         let worth = |(row, draft): (&DraftRow<'_>, &Draft)| row.judge.worth(&draft.confidences);
         let mut counts: Vec<usize> = rows.iter().zip(proposals).map(worth).collect();
+        if self.stairs.is_empty() {
+            return counts;
+        }
         let open: Vec<usize> = (0..rows.len()).filter(|&i| rows[i].judge.is_strict()).collect();
         let Some(price) = open.first().map(|&i| rows[i].judge.price()) else { return counts };
         let chances = |&i: &usize| rows[i].judge.chances(&proposals[i].confidences).collect();
