@@ -4,7 +4,7 @@
 //! are inside. A worker that sees a new epoch enters if the gate is still open. When no part is
 //! left to start the caller closes the gate and waits only for workers that are inside. A worker
 //! whose core is busy elsewhere simply never enters, so nobody waits for it. All waits spin
-//! briefly and then sleep.
+//! briefly and then sleep; meanwhile they bring what is [read soon](Cpu::soon).
 //!
 //! Each thread owns an equal run of consecutive parts and takes those first, then what is left of
 //! the others'. So, when no thread is late, the same thread does the same neighbouring parts time
@@ -22,6 +22,7 @@ use std::thread::{JoinHandle, Thread};
 
 use crate::Disjoint;
 use crate::lasting::{Lasting, Slabs};
+use crate::soon::{Board, Bringer, STRETCHES, Soon};
 
 /// Looks at the gate a worker takes before it sleeps. One look is about 15 to 40 ns, so this
 /// covers the serial gaps of a forward pass (tens of microseconds) and little more.
@@ -62,6 +63,14 @@ struct Region {
     caller: Thread,
 }
 
+/// What belongs to whoever opens regions.
+#[derive(Default)]
+struct Caller {
+    /// To be published with the next region.
+    soon: Option<Soon>,
+    bringer: Bringer,
+}
+
 /// A value alone on its cache lines, so that writes to it do not slow reads of its neighbours.
 #[repr(align(128))]
 struct Apart<T>(T);
@@ -80,7 +89,9 @@ struct Shared {
     /// an earlier epoch says that none was claimed yet.
     next: Box<[Apart<AtomicU64>]>,
     /// Held by the caller whose region runs.
-    submit: Mutex<()>,
+    submit: Mutex<Caller>,
+    /// What is read behind the region that runs.
+    soon: Apart<Board>,
     /// The first panic of the region.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     /// Workers asleep on `wake`.
@@ -110,7 +121,8 @@ impl Cpu {
         let shared = Arc::new(Shared {
             gate: Apart(Gate { word: AtomicU64::new(0), region: UnsafeCell::new(None) }),
             next: (0..threads).map(|_| Apart(AtomicU64::new(0))).collect(),
-            submit: Mutex::new(()),
+            submit: Mutex::default(),
+            soon: Apart(Board::default()),
             panic: Mutex::new(None),
             sleeping: AtomicUsize::new(0),
             sleep: Mutex::new(()),
@@ -147,6 +159,17 @@ impl Cpu {
         self.pool.slabs.lock().unwrap_or_else(PoisonError::into_inner).cut(bytes)
     }
 
+    /// Stretches that [`Cpu::soon`] takes at most; more are left out.
+    pub const SOON: usize = STRETCHES;
+
+    /// Says what the region behind the next one reads, so that threads that wait meanwhile bring it nearer: groups of
+    /// stretches, of each group every thread an equal share in order. It holds until something else is said.
+    pub fn soon(&self, groups: &[&[&[u8]]]) {
+        if let Some(mut turn) = self.pool.shared.take_turn() {
+            turn.soon = Some(Soon::of(groups));
+        }
+    }
+
     /// Runs `body(0) … body(parts - 1)`, each once, spread over the threads; returns when all
     /// have ended. Which thread runs which part is unspecified, so results must not depend on it.
     ///
@@ -159,7 +182,7 @@ impl Cpu {
     pub fn parallel(&self, parts: usize, body: &(dyn Fn(usize) + Sync)) {
         let shared = &*self.pool.shared;
         let alone = parts <= 1 || self.pool.workers.is_empty();
-        let Some(turn) = (if alone { None } else { shared.take_turn() }) else {
+        let Some(mut turn) = (if alone { None } else { shared.take_turn() }) else {
             (0..parts).for_each(body);
             return;
         };
@@ -171,8 +194,11 @@ impl Cpu {
             )
         };
         let epoch = shared.open(Region { body: erased, parts, caller: std::thread::current() });
+        if let Some(soon) = turn.soon.take() {
+            shared.soon.0.publish(&soon);
+        }
         shared.claim_parts(0, epoch, body, parts);
-        shared.close();
+        shared.close(&mut turn.bringer);
         let panic = lock(&shared.panic).take();
         drop(turn);
         if let Some(payload) = panic {
@@ -215,7 +241,7 @@ impl Drop for Pool {
 
 impl Shared {
     /// The right to run a region; `None` while another one runs.
-    fn take_turn(&self) -> Option<MutexGuard<'_, ()>> {
+    fn take_turn(&self) -> Option<MutexGuard<'_, Caller>> {
         match self.submit.try_lock() {
             Ok(turn) => Some(turn),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -241,14 +267,14 @@ impl Shared {
     }
 
     /// Ends the region: lets nobody in and waits until nobody is inside.
-    fn close(&self) {
+    fn close(&self, bringer: &mut Bringer) {
         let word = &self.gate.0.word;
         let mut gate = word.fetch_and(!OPEN, Ordering::AcqRel);
         for _ in 0..CALLER_SPINS {
             if gate & INSIDE == 0 {
                 return;
             }
-            std::hint::spin_loop();
+            self.pass_time(bringer, 0);
             gate = word.load(Ordering::Acquire);
         }
         gate = word.fetch_or(ASLEEP, Ordering::AcqRel);
@@ -303,9 +329,9 @@ impl Shared {
 
     /// The life of worker `thread`.
     fn serve(&self, thread: usize) {
-        let mut seen = 0;
+        let (mut seen, mut bringer) = (0, Bringer::default());
         loop {
-            let gate = self.wait_for_change(seen);
+            let gate = self.wait_for_change(thread, seen, &mut bringer);
             seen = gate / EPOCH;
             if self.stop.load(Ordering::SeqCst) {
                 return;
@@ -316,15 +342,15 @@ impl Shared {
         }
     }
 
-    /// Waits for an epoch other than `seen`; returns the gate.
-    fn wait_for_change(&self, seen: u64) -> u64 {
+    /// Waits as worker `thread` for an epoch other than `seen`; returns the gate.
+    fn wait_for_change(&self, thread: usize, seen: u64, bringer: &mut Bringer) -> u64 {
         for _ in 0..WORKER_SPINS {
             // Acquire: whoever sees the last epoch must see `stop`, too, or it sleeps for ever.
             let gate = self.gate.0.word.load(Ordering::Acquire);
             if gate / EPOCH != seen {
                 return gate;
             }
-            std::hint::spin_loop();
+            self.pass_time(bringer, thread);
         }
         let mut sleep = lock(&self.sleep);
         self.sleeping.fetch_add(1, Ordering::SeqCst);
@@ -337,6 +363,13 @@ impl Shared {
         };
         self.sleeping.fetch_sub(1, Ordering::SeqCst);
         gate
+    }
+
+    /// What a thread does between two looks at the gate.
+    fn pass_time(&self, bringer: &mut Bringer, thread: usize) {
+        if !bringer.step(&self.soon.0, thread, self.next.len()) {
+            std::hint::spin_loop();
+        }
     }
 
     fn wake_sleepers(&self) {

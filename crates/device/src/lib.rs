@@ -74,6 +74,7 @@ mod order;
 mod record;
 mod shared;
 mod sim;
+mod soon;
 mod staging;
 mod threads;
 mod watched;

@@ -4,7 +4,7 @@ use device::Cpu;
 
 /// Elements of elementwise work that take about as long as handing them to a thread that looks for
 /// work, which within a pass it does.
-const MIN_ELEMENTS: usize = 2 * 1024;
+const MIN_ELEMENTS: usize = 4 * 1024;
 
 /// Runs `body(0) … body(parts - 1)`: over the threads when there are `elements` enough to pay
 /// for it, else here.

@@ -114,6 +114,7 @@ impl Decoder {
             // `enter` has just completed the residual stream of the layer before.
             self.tap(pass, &b.x, &mut w.features, taps, i.wrapping_sub(1));
             layer.forward(cpu, &self.shape, b, pass, i, &mut keys);
+            layer.leave(cpu, b, self.layers.get(i + 1));
         }
         enter(cpu, b, self.layers.len(), (&self.norm, self.shape.eps), []);
         self.tap(pass, &b.x, &mut w.features, taps, self.layers.len() - 1);

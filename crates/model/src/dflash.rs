@@ -162,6 +162,7 @@ impl Dflash {
         for (i, layer) in self.layers.iter().enumerate() {
             enter(cpu, b, i, (&layer.attention_norm, self.shape.eps), layer.entrance());
             layer.forward(cpu, &self.shape, b, pass, i, &mut keys);
+            layer.leave(cpu, b, self.layers.get(i + 1));
         }
         enter(cpu, b, self.layers.len(), (&self.norm, self.shape.eps), []);
     }

@@ -7,7 +7,7 @@ use crate::load::Loader;
 use crate::pass::Pass;
 use device::Cpu;
 use kernels::attention::{Launch, Sight, Tail, attention};
-use kernels::gemm::{Gated, Product, Scratch, Weight, add_bias, gemm};
+use kernels::gemm::{Gated, Product, Scratch, Weight, add_bias, gemm, soon, soon_gate};
 use kernels::heads::{Finish, Projected, Store};
 use kernels::kv_store::KvPool;
 use kernels::norm::Normed;
@@ -183,8 +183,8 @@ impl Layer {
         [&self.q.weight, &self.k.weight, &self.v.weight]
     }
 
-    /// Runs the layer over the rows of `pass`. On entry `b.scratch` has the normed input, see [`enter`];
-    /// on return `b.delta` is what the layer's MLP adds to `b.x`, not yet added.
+    /// Runs the layer over the rows of `pass`, up to what [`Layer::leave`] does. On entry `b.scratch` has the normed
+    /// input, see [`enter`].
     pub(crate) fn forward(
         &self,
         cpu: &Cpu,
@@ -195,6 +195,7 @@ impl Layer {
         keys: &mut Keys<'_>,
     ) {
         let rows = pass.rows();
+        soon(cpu, &[&self.o.weight]);
         b.scratch.multiply(
             cpu,
             &mut [
@@ -210,6 +211,7 @@ impl Layer {
         let q = self.q.heads(&mut b.q, &self.q_norm);
         self.finish(cpu, shape, (rows, &b.angles), q, [&mut b.k, &mut b.v], store);
         self.attend(cpu, shape, b, pass, index, keys);
+        soon_gate(cpu, [&self.gate.weight, &self.up.weight]);
         gemm(
             cpu,
             &mut b.scratch,
@@ -226,7 +228,15 @@ impl Layer {
             products: [&mut b.gate, &mut b.up],
             activated: &mut b.activated,
         };
+        soon(cpu, &[&self.down.weight]);
         b.scratch.gate(cpu, gated, &mut b.gated, &self.down.weight);
+    }
+
+    /// The layer's last product, in front of `next`: `b.delta` becomes what its MLP adds to `b.x`, not yet added.
+    pub(crate) fn leave(&self, cpu: &Cpu, b: &mut Buffers, next: Option<&Layer>) {
+        if let Some(next) = next {
+            soon(cpu, &next.entrance());
+        }
         b.gated.multiply(cpu, &mut [Product::new(&self.down.weight, &mut b.delta)]);
         self.down.bias(cpu, &mut b.delta);
     }

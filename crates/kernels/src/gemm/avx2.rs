@@ -3,7 +3,7 @@
 
 use super::cpu::{SUMS, Stored};
 use super::input::Quantized;
-use super::panel::{LANES, LINE};
+use super::panel::{LANES, LINE, RUN};
 use crate::format::{Format, Min};
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -296,4 +296,41 @@ fn store<const ROWS: usize>(sums: &[__m256; ROWS], pass: usize, out: &mut [[f32;
         // SAFETY: `out` is 8 floats.
         unsafe { _mm256_storeu_ps(out.as_mut_ptr(), *sum) };
     }
+}
+
+/// 32 elements as bytes, by the operations of [`Quantized::new`].
+#[target_feature(enable = "avx2")]
+pub(super) fn quantize(x: &[f32; RUN]) -> Quantized {
+    // SAFETY: four vectors of 8 elements.
+    let x: [__m256; 4] = std::array::from_fn(|i| unsafe { _mm256_loadu_ps(x.as_ptr().add(8 * i)) });
+    // Magnitudes order like their bits, and NaN comes last.
+    let magnitude = |x| _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(i32::MAX));
+    let [a, b, c, d] = x.map(magnitude);
+    let most = _mm256_max_epi32(_mm256_max_epi32(a, b), _mm256_max_epi32(c, d));
+    let most = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256::<1>(most));
+    let most = _mm_max_epi32(most, _mm_shuffle_epi32::<0b01_00_11_10>(most));
+    let most = _mm_max_epi32(most, _mm_shuffle_epi32::<0b10_11_00_01>(most));
+    let scale = f32::from_bits(_mm_cvtsi128_si32(most) as u32) / 127.0;
+    if scale < f32::MIN_POSITIVE {
+        return Quantized::ZERO;
+    }
+    let inverse = _mm256_set1_ps(1.0 / scale);
+    // The low byte of each, as `nearest_byte` says.
+    let byte = |x| {
+        let shifted = _mm256_add_ps(_mm256_mul_ps(x, inverse), _mm256_set1_ps(12_582_912.0));
+        _mm256_and_si256(_mm256_castps_si256(shifted), _mm256_set1_epi32(0xff))
+    };
+    let [a, b, c, d] = x.map(byte);
+    let packed = _mm256_packus_epi16(_mm256_packus_epi32(a, b), _mm256_packus_epi32(c, d));
+    // Both halves of a vector were packed by themselves.
+    let q = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    let pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), q);
+    let quads = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+    let eights = _mm256_add_epi32(quads, _mm256_shuffle_epi32::<0b01_00_11_10>(quads));
+    let halves = _mm256_add_epi32(eights, _mm256_shuffle_epi32::<0b10_11_00_01>(eights));
+    let (low, high) = (_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves));
+    let mut bytes = [0; RUN];
+    // SAFETY: 32 bytes.
+    unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), q) };
+    Quantized::with(scale, bytes, [low, high].map(|half| _mm_cvtsi128_si32(half)))
 }

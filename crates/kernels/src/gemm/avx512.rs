@@ -61,25 +61,33 @@ unsafe fn run<T: Stored, A: Ahead, const ROWS: usize>(
     // SAFETY: the codes open the run, the factors follow them.
     let (quads, factors) = unsafe { (unpack::<T>(at), Factors::read::<T>(at, header)) };
     let zero_bits = _mm512_set1_epi32(coding.zero.trailing_zeros() as i32);
-    for (r, total) in sums.iter_mut().enumerate() {
-        // SAFETY: the tile has `ROWS` items for this run.
-        let x = unsafe { &*x.add(r) };
-        let per_group = quads.len() / coding.groups;
-        let with = |g: usize, total: __m512| {
-            let mut dot = match coding.zero {
-                0 => _mm512_setzero_si512(),
-                _ => _mm512_sllv_epi32(_mm512_set1_epi32(x.neg_sums[coding.sum(g)]), zero_bits),
-            };
-            let group = g * per_group..(g + 1) * per_group;
-            for (&quad, q) in quads[group.clone()].iter().zip(&x.q.as_chunks::<4>().0[group]) {
-                let q = _mm512_set1_epi32(i32::from_le_bytes(q.map(|q| q as u8)));
-                dot = _mm512_dpbusd_epi32(dot, quad, q);
+    // SAFETY: the tile has `ROWS` items for this run.
+    let x: [&Quantized; ROWS] = std::array::from_fn(|r| unsafe { &*x.add(r) });
+    let per_group = quads.len() / coding.groups;
+    each_row!(2, g, {
+        if g < coding.groups {
+            let mut dots = [_mm512_setzero_si512(); ROWS];
+            if coding.zero != 0 {
+                each_row!(ROWS, r, {
+                    let neg_sum = _mm512_set1_epi32(x[r].neg_sums[coding.sum(g)]);
+                    dots[r] = _mm512_sllv_epi32(neg_sum, zero_bits);
+                });
             }
-            factors.add::<T>(g, dot, x, total)
-        };
-        // Not a loop: the compiler then unrolls that over rows, whose sums stay in registers.
-        *total = if coding.groups == 1 { with(0, *total) } else { with(1, with(0, *total)) };
-    }
+            // Row after row for each quad, so that none waits for the product before it.
+            each_row!(8, i, {
+                if i / per_group == g {
+                    each_row!(ROWS, r, {
+                        let q = x[r].q.as_chunks::<4>().0[i].map(|q| q as u8);
+                        let q = _mm512_set1_epi32(i32::from_le_bytes(q));
+                        dots[r] = _mm512_dpbusd_epi32(dots[r], quads[i], q);
+                    });
+                }
+            });
+            each_row!(ROWS, r, {
+                sums[r] = factors.add::<T>(g, dots[r], x[r], sums[r]);
+            });
+        }
+    });
 }
 
 /// What the codes of a run are multiplied by, and what is added to them, by group.
@@ -156,6 +164,28 @@ impl Ahead for Near {
     fn ask(at: *const u8) {
         // SAFETY: prefetching reads nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+}
+
+/// Cores that load two vectors of 64 bytes a cycle, more than the hardware's own prefetching brings: everything
+/// is asked for, and a short way ahead, as far as the first-level cache holds it.
+pub(super) struct Swift;
+
+impl Swift {
+    /// Whether this machine's cores are such: AVX-VNNI came with them to processors that had the same of AVX-512
+    /// already.
+    pub(super) fn suits() -> bool {
+        is_x86_feature_detected!("avxvnni")
+    }
+}
+
+impl Ahead for Swift {
+    const BYTES: usize = 8 << 10;
+    const ARRIVE: usize = usize::MAX;
+
+    #[inline(always)]
+    fn ask(at: *const u8) {
+        Near::ask(at);
     }
 }
 

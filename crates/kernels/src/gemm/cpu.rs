@@ -13,7 +13,7 @@ use device::{Cpu, Disjoint};
 use std::ops::Range;
 
 #[cfg(target_arch = "x86_64")]
-use super::avx512::{Far, Near};
+use super::avx512::{Far, Near, Swift};
 #[cfg(target_arch = "aarch64")]
 use super::neon;
 #[cfg(target_arch = "x86_64")]
@@ -174,6 +174,10 @@ fn block_loop<T: Stored>(isa: Isa, width: usize) -> Loop<Quantized> {
         #[cfg(target_arch = "x86_64")]
         Isa::Amx => of_width!(avx512::blocks::<T, Far>, width),
         #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Bf16 | Isa::Avx512 if Swift::suits() => {
+            of_width!(avx512::blocks::<T, Swift>, width)
+        }
+        #[cfg(target_arch = "x86_64")]
         Isa::Avx512Bf16 | Isa::Avx512 => of_width!(avx512::blocks::<T, Near>, width),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => of_width!(avx2::blocks::<T>, width),
@@ -211,6 +215,10 @@ fn float_loop<T: Stored>(isa: Isa, width: usize) -> Loop<f32> {
             _ => of_width!(avx512::floats::<T, Far>, width),
         },
         #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Bf16 | Isa::Avx512 if Swift::suits() => {
+            of_width!(avx512::floats::<T, Swift>, width)
+        }
+        #[cfg(target_arch = "x86_64")]
         Isa::Avx512Bf16 | Isa::Avx512 => of_width!(avx512::floats::<T, Near>, width),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => of_width!(avx2::floats::<T>, width),
@@ -229,6 +237,8 @@ fn pair_loop(isa: Isa, width: usize) -> Loop<u32> {
             16 => avx512::pairs::<Far, 16>,
             _ => of_width!(avx512::pairs::<Far>, width),
         },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Bf16 if Swift::suits() => of_width!(avx512::pairs::<Swift>, width),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Bf16 => of_width!(avx512::pairs::<Near>, width),
         other => unreachable!("{other:?} has no products of pairs, in tiles of {width}"),

@@ -6,6 +6,8 @@
 //! `j · width + r`.
 
 use super::Weight;
+#[cfg(target_arch = "x86_64")]
+use super::avx2;
 use super::cpu::Isa;
 use super::panel::RUN;
 use crate::format::{Format, bf16_from_f32, byte_scale, nearest_byte};
@@ -33,13 +35,12 @@ pub(super) struct Quantized {
 }
 
 impl Quantized {
-    const ZERO: Quantized =
+    pub(super) const ZERO: Quantized =
         Quantized { q: [0; RUN], scale: 0.0, neg_sums: [0; 3], scaled_sums: [0.0; 3] };
 
     /// Quantizes 32 elements. A NaN or infinity among them makes the scale NaN or infinite, and
     /// so every product with them.
-    #[inline(always)] // so that it is compiled for the instruction set of its caller
-    fn new(x: &[f32; RUN]) -> Quantized {
+    pub(super) fn new(x: &[f32; RUN]) -> Quantized {
         let scale = byte_scale(x);
         if scale < f32::MIN_POSITIVE {
             return Quantized::ZERO;
@@ -47,7 +48,12 @@ impl Quantized {
         let inverse = 1.0 / scale;
         let q: [i8; RUN] = std::array::from_fn(|i| nearest_byte(x[i] * inverse));
         let sum = |half: usize| -> i32 { q[half..half + 16].iter().map(|&q| i32::from(q)).sum() };
-        let (first, last) = (sum(0), sum(16));
+        Quantized::with(scale, q, [sum(0), sum(16)])
+    }
+
+    /// `q` times `scale`, of whose halves the sums are `first` and `last`.
+    #[inline(always)] // so that it is compiled for the instruction set of its caller
+    pub(super) fn with(scale: f32, q: [i8; RUN], [first, last]: [i32; 2]) -> Quantized {
         let sums = [first + last, first, last];
         Quantized {
             q,
@@ -300,17 +306,16 @@ fn quantize_row<'a>(x: &[f32], items: impl Iterator<Item = &'a mut Quantized>) {
     quantize_runs(x, items);
 }
 
-#[inline(always)] // so that it is compiled for the instruction set of its caller
 fn quantize_runs<'a>(x: &[f32], items: impl Iterator<Item = &'a mut Quantized>) {
-    // A loop: what an iterator's own methods call is compiled for any processor.
-    for (item, x) in items.zip(x.as_chunks::<RUN>().0) {
-        *item = Quantized::new(x);
-    }
+    items.zip(x.as_chunks::<RUN>().0).for_each(|(item, x)| *item = Quantized::new(x));
 }
 
-/// [`quantize_runs`], compiled for AVX2: the same operations, wider.
+/// [`quantize_runs`] for AVX2: the same operations, eight at a time.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn quantize_runs_avx2<'a>(x: &[f32], items: impl Iterator<Item = &'a mut Quantized>) {
-    quantize_runs(x, items);
+    // A loop: what an iterator's own methods call is compiled for any processor.
+    for (item, x) in items.zip(x.as_chunks::<RUN>().0) {
+        *item = avx2::quantize(x);
+    }
 }

@@ -14,6 +14,21 @@
 //! Files: `panel` is the packed layout, `input` what becomes of `x`, `cpu` the launch, and
 //! one file an instruction set holds the inner loops.
 
+/// Runs `$body` for row `$r` of a tile of `$rows`, up to eight, written out: of a loop over rows the
+/// compiler unrolls some and keeps the sums of others in memory.
+macro_rules! each_row {
+    ($rows:expr, $r:ident, $body:block) => {
+        each_row!(@ $rows, $r, $body, 0 1 2 3 4 5 6 7)
+    };
+    (@ $rows:expr, $r:ident, $body:block, $($index:literal)*) => {
+        const { assert!($rows <= 8, "as many rows as are written out") };
+        $(if $index < $rows {
+            let $r = $index;
+            $body
+        })*
+    };
+}
+
 #[cfg(target_arch = "x86_64")]
 mod amx;
 #[cfg(target_arch = "x86_64")]
@@ -107,6 +122,20 @@ pub struct Gated<'a> {
     pub products: [&'a mut [f32]; 2],
     /// What becomes of them, `[rows, n]`, overwritten.
     pub activated: &'a mut [f32],
+}
+
+/// Says that the launch behind the next one multiplies with `weights`, so that threads that wait meanwhile
+/// [bring](Cpu::soon) them nearer.
+pub fn soon(cpu: &Cpu, weights: &[&Weight]) {
+    let mut all: [&[u8]; Cpu::SOON] = [&[]; Cpu::SOON];
+    all.iter_mut().zip(weights).for_each(|(bytes, weight)| *bytes = weight.panels.all());
+    cpu.soon(&[&all]);
+}
+
+/// The same of a launch of [`Scratch::gate`].
+pub fn soon_gate(cpu: &Cpu, weights: [&Weight; 2]) {
+    let [gate, up] = weights.map(|weight| weight.panels.all());
+    cpu.soon(&[&[gate], &[up]]);
 }
 
 /// What products multiply, and its memory, reused from launch to launch.

@@ -120,6 +120,11 @@ impl Panels {
         self.count * self.stride
     }
 
+    /// All of them.
+    pub(super) fn all(&self) -> &[u8] {
+        &self.memory[..]
+    }
+
     /// Panel `p`: rows `16·p … 16·p + 15`.
     pub(super) fn panel(&self, p: usize) -> &[u8] {
         assert!(p < self.count, "panel {p} of {}", self.count);

@@ -4,7 +4,7 @@ use super::shapes::drawn;
 use super::{BLOCKS, Case, Random, bits};
 use crate::format::{Format, half_to_f32};
 use crate::gemm::cpu::Isa;
-use crate::gemm::input::Form;
+use crate::gemm::input::{Form, Quantized};
 
 /// Demands the same bits of every set that shares them. Plain floats have bits of their own without
 /// a fused multiply-add, and where pairs of them are added at a time.
@@ -65,6 +65,32 @@ fn every_half_is_widened_exactly() {
             assert!(same(weight, exact), "{isa:?}: {weight}, not {exact} from {half:#06x}");
             assert!(same(scale, 127.0 * exact), "{isa:?}: {scale}, not 127 · {exact}");
         }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn quantizing_in_vectors_changes_no_bit() {
+    if !std::arch::is_x86_feature_detected!("avx2") {
+        return;
+    }
+    let mut random = Random::fresh();
+    for trial in 0..4096 {
+        // Down to what counts as zero, and up to the largest.
+        let size = 2.0f32.powi(random.bits() as i32 % 140 - 6);
+        let mut x: [f32; 32] = std::array::from_fn(|_| random.unit() * size);
+        match trial % 8 {
+            0 => x[random.bits() as usize % 32] = f32::INFINITY,
+            1 => x.fill(random.unit() * size),
+            _ => {}
+        }
+        let plain = Quantized::new(&x);
+        // SAFETY: the CPU has AVX2.
+        let wide = unsafe { crate::gemm::avx2::quantize(&x) };
+        if plain.scale.is_finite() {
+            assert_eq!(wide, plain, "{x:?}");
+        }
+        assert_eq!(wide.scale.to_bits(), plain.scale.to_bits(), "{x:?}");
     }
 }
 
