@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # The figures of the engine on a CUDA card: medians of five, of three where REPEATS=3 says so, least and most, and
 # shares of what the same run found the card to allow. Needs CUDA 13 and what bench/cuda/build.sh built, for the part
-# `peer` PyTorch and transformers; run from the repository's root. Takes about ten minutes on an H200.
+# `peer` PyTorch and transformers; run from the repository's root. Takes about twelve minutes on an H200.
 #
 #   [REPEATS=N] bench/cuda/figures.sh LOGS BINARIES [PART…]
 #
 # Parts, all of them without any, but `pair` only where its files are found:
 #   cycle    what the card reads at most, and a synthetic step with each of its kernels
 #   load     the shape of Qwen3-8B, plain and drafted, at 1 to 64 requests at once, so many in turn that the
-#            crowd is whole nearly all the time
+#            crowd is whole nearly all the time: short answers, of whose work four tenths are prompts, and long ones,
+#            of which nearly all is decoding; those also with a drafter as if trained for blocks of 4, 8 and 16
 #   prefill  prompts of 512, 4,096 and 16,384 tokens
 #   fences   what orders one step after another, with the GPU's idle time
 #   pair     the default pair at T 0 and 0.7
@@ -50,6 +51,10 @@ crowds() {
     bench_load load 500 "${random[@]}" --compare plain,drafted --simulate-acceptance 4.24,6.36,8 \
         --concurrency 1,4,16,32,64 --requests 4,24,96,192,320 --running 96 --kv-tokens 49152 \
         --input-tokens fixed:128 --output-tokens fixed:192 --warmup 8
+    local steady=(--simulate-acceptance 6.36,6.48,8 --concurrency 32,64 --requests 128,192 --running 96
+        --kv-tokens 131072 --input-tokens fixed:128 --output-tokens fixed:1024 --warmup 8)
+    bench_load steady 400 "${random[@]}" --compare plain,drafted "${steady[@]}"
+    bench_load steady-blocks 400 "${random[@]}" --random-blocks 4,8,16 --compare drafted "${steady[@]}"
 }
 
 prefill() {

@@ -66,20 +66,24 @@ impl Pair {
     }
 }
 
-/// Layers and positions of the drafters that random pairs get: what published ones have.
-const RANDOM_DRAFTER: (usize, usize) = (5, 16);
+/// Layers of the drafters that random pairs get: what published ones have.
+const RANDOM_LAYERS: usize = 5;
 
 impl Pair {
     /// A pair of random weights on `card`, of the shape that the `config.json` at `config` describes,
-    /// with a drafter as published ones are; `tokenizer` is the model whose tokenizer and template serve
+    /// with a drafter of as many layers as published ones have, for `blocks` of so many positions, which ascend;
+    /// `tokenizer` is the model whose tokenizer and template serve
     /// it. Its text means nothing: it is for measuring what models take that are not at hand.
     ///
     /// # Errors
     /// As [`Pair::load_on`]; a vocabulary with fewer ids than the tokenizer.
+    ///
+    /// # Panics
+    /// When there is no block, or one of fewer than 2 positions.
     pub fn random_on(
         card: Card,
         cpu: &Cpu,
-        config: &Path,
+        (config, blocks): (&Path, &[usize]),
         tokenizer: &Path,
     ) -> Result<Pair, LoadError> {
         let TargetFiles { tokenizer, template, .. } = TargetFiles::open(tokenizer)?;
@@ -90,8 +94,7 @@ impl Pair {
             let problem = format!("is {rows}, and the tokenizer of --model has {has} tokens");
             return Err(LoadError::new(path, "vocab_size", problem));
         }
-        let (layers, block) = RANDOM_DRAFTER;
-        let drafter = DflashConfig::like(&config, layers, block);
+        let drafter = DflashConfig::like(&config, RANDOM_LAYERS, blocks);
         let configs = (config, Some(drafter));
         let models = CardModels::load(cpu, card, configs, [path, path], &Origin::Random(1))?;
         let models = OnCard { models, cpu: cpu.clone(), path: path.into() };
@@ -405,12 +408,16 @@ impl Drafter for CardDrafter {
         self.config.block
     }
 
+    fn blocks(&self) -> Vec<usize> {
+        self.config.blocks.clone()
+    }
+
     fn taps(&self) -> &[usize] {
         &self.config.target_layers
     }
 
-    /// Of the numbers of positions that the drafter was trained with, the least is drafted that holds what is expected
-    /// to be worth it. All rows that may be verified choose at once, each at its own position, and say how sure
+    /// Of the numbers of positions that the drafter was trained with, the least is drafted that has the room that is asked
+    /// for. All rows that may be verified choose at once, each at its own position, and say how sure
     /// they are: what is not worth it costs next to nothing, where another launch would.
     fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
         let (most, context) = (self.config.block, self.config.body.context);

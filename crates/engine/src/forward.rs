@@ -257,12 +257,16 @@ impl Forward {
         self.clock.work("draft", wanting.len());
         times.draft = self.clock.now() - settled;
         let counts = self.counts(planned, &wanting, &proposals);
+        let most = self.drafter.block() - 1;
         let proposals = proposals.into_iter().zip(counts);
-        for ((place, row), (draft, count)) in places.into_iter().zip(&wanting).zip(proposals) {
+        for ((&place, row), (draft, count)) in places.iter().zip(&wanting).zip(proposals) {
             let Draft { mut tokens, confidences } = draft;
             tokens.truncate(count);
             drafts[place] = tokens;
-            judged[place] = Judged { chances: row.judge.judged(&confidences), confidences };
+            judged[place] = Judged { chances: row.judge.judged(&confidences, most), confidences };
+        }
+        for place in places {
+            self.calibration.look(&judged[place].confidences);
         }
         (drafts, judged)
     }

@@ -44,9 +44,16 @@ fn step_cost(
     let (pages, wide) = ((0..pages as u32).collect(), WIDTH.min(pages * page_size));
     let mut probe = Probe { target, drafter, page_size, pages, pass: Pass::default() };
     let verify = CostCurve::of_stairs(probe.target.stairs());
-    let (mut cost, begun) = (StepCost { verify, ..StepCost::default() }, clock.now());
+    let blocks = probe.drafter.blocks();
+    // What lies between is between them.
+    let ends = [blocks[0], blocks[blocks.len() - 1]];
+    let drafts = &ends[..blocks.len().min(2)];
+    let mut passes = vec![Timed::Verify(1)];
+    passes.extend(drafts.iter().copied().map(Timed::Draft));
+    passes.push(Timed::Verify(wide));
+    let (mut cost, begun) = (StepCost { verify, blocks, ..StepCost::default() }, clock.now());
     for _ in 0..READINGS {
-        for pass in [Timed::Verify(1), Timed::Draft, Timed::Verify(wide)] {
+        for &pass in &passes {
             let start = clock.now();
             if start - begun > BUDGET {
                 return cost;
@@ -58,10 +65,10 @@ fn step_cost(
                     cost.verify.learn(rows, (clock.now() - start).as_secs_f64());
                     probe.absorb();
                 }
-                Timed::Draft => {
-                    probe.draft();
+                Timed::Draft(block) => {
+                    probe.draft(block);
                     clock.work("draft", 1);
-                    cost.draft.learn(1, (clock.now() - start).as_secs_f64());
+                    cost.draft.learn(block, (clock.now() - start).as_secs_f64());
                 }
             }
         }
@@ -70,11 +77,12 @@ fn step_cost(
 }
 
 /// A pass that is timed.
+#[derive(Clone, Copy)]
 enum Timed {
     /// The target's, of so many rows.
     Verify(usize),
-    /// The drafter's, for one request.
-    Draft,
+    /// The drafter's, for one request, in a block of so many positions.
+    Draft(usize),
 }
 
 struct Probe<'p> {
@@ -104,14 +112,14 @@ impl Probe<'_> {
     }
 
     /// A draft pass for one request of one known token.
-    fn draft(&mut self) {
+    fn draft(&mut self, block: usize) {
         let row = DraftRow {
             request: 0,
             anchor: 0,
             len: 1,
-            width: WIDTH.min(self.drafter.block()),
+            width: WIDTH.min(block),
             judge: Judge::LENIENT,
-            likely: WIDTH - 1,
+            likely: block - 1,
             pages: &self.pages[..1],
             draw: draw(2),
             shaper: None,

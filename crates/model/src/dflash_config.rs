@@ -27,11 +27,13 @@ pub struct DflashConfig {
 
 impl DflashConfig {
     /// What a published drafter for `target` is like: layers of the target's shape with head norms, which
-    /// look both ways, and a block of `block`. For measurements with random weights.
+    /// look both ways, and `blocks` of so many positions, which ascend. For measurements with random weights.
     ///
     /// # Panics
-    /// When the target has too few layers to tap.
-    pub fn like(target: &ModelConfig, layers: usize, block: usize) -> DflashConfig {
+    /// When the target has too few layers to tap, and when there is no block or one of fewer than 2 positions.
+    pub fn like(target: &ModelConfig, layers: usize, blocks: &[usize]) -> DflashConfig {
+        let block = *blocks.last().expect("a block");
+        assert!(blocks[0] >= 2 && blocks.is_sorted_by(|a, b| a < b), "blocks of {blocks:?}");
         let body = ModelConfig {
             layers,
             qk_norm: true,
@@ -42,7 +44,7 @@ impl DflashConfig {
         let target_layers =
             default_layers(layers, target.layers).expect("a target of as many layers");
         let (mask_id, sight) = (0, vec![Sight::BothWays; layers]);
-        DflashConfig { body, block, blocks: vec![block], mask_id, target_layers, sight }
+        DflashConfig { body, block, blocks: blocks.to_vec(), mask_id, target_layers, sight }
     }
 
     /// The least number of positions to be drafted that is `width` or more, or the most there is.

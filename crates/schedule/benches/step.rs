@@ -35,7 +35,11 @@ struct Load {
 fn loads() -> [Load; 4] {
     let adaptive = || {
         let verify = CostCurve::measured([(1, 0.004), (512, 0.009)]);
-        WidthPolicy::Adaptive(StepCost { verify, draft: CostCurve::measured([(1, 0.001)]) })
+        WidthPolicy::Adaptive(StepCost {
+            verify,
+            draft: CostCurve::measured([(1, 0.001)]),
+            ..StepCost::default()
+        })
     };
     let load = |name, max_width, widths| Load { name, max_width, widths, prompt: 200, unlike: 5 };
     [

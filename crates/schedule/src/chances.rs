@@ -4,46 +4,60 @@
 
 /// Levels of chance that are told apart, all of one size.
 const LEVELS: usize = 16;
+/// Places of a block that are told apart: those of blocks of 4 positions, what blocks of 8 add, and what
+/// wider ones do. Blocks differ, so what a narrower one would lose is not known from how many drafts are
+/// likely on average.
+const GROUPS: usize = 3;
+/// Drafts in front of each group.
+const BEFORE: [usize; GROUPS] = [0, 3, 7];
 
-/// The drafts of one block by their chance of being accepted, that those before it are included.
+/// The drafts of one block by their chance of being accepted, that those before it are included, and by
+/// their places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Chances([u8; LEVELS]);
+pub struct Chances {
+    levels: [[u8; LEVELS]; GROUPS],
+    drafts: u8,
+}
 
 impl Chances {
     /// Words that [`Chances::to_words`] gives.
-    pub const WORDS: usize = LEVELS / 4;
+    pub const WORDS: usize = GROUPS * LEVELS / 4;
 
-    /// Adds a draft with this chance, from 0 to 1.
+    /// Adds the draft of the next place, with this chance, from 0 to 1.
     pub fn add(&mut self, chance: f32) {
         // A chance that is no number counts as none.
         let level = ((chance * LEVELS as f32) as usize).min(LEVELS - 1);
-        self.0[level] = self.0[level].saturating_add(1);
+        let group = BEFORE.partition_point(|&before| before <= self.drafts.into()) - 1;
+        let count = &mut self.levels[group][level];
+        (*count, self.drafts) = (count.saturating_add(1), self.drafts.saturating_add(1));
     }
 
     /// Whether it has no draft.
     pub fn is_empty(&self) -> bool {
-        self.0 == [0; LEVELS]
+        self.drafts == 0
     }
 
     /// As words, for a device's results.
     pub fn to_words(self) -> [u32; Chances::WORDS] {
-        let (words, _) = self.0.as_chunks::<4>();
+        let (words, _) = self.levels.as_flattened().as_chunks::<4>();
         std::array::from_fn(|i| u32::from_le_bytes(words[i]))
     }
 
     /// From what [`Chances::to_words`] gave.
     pub fn from_words(words: [u32; Chances::WORDS]) -> Chances {
-        let mut levels = [0; LEVELS];
-        for (bytes, word) in levels.chunks_exact_mut(4).zip(words) {
+        let mut chances = Chances::default();
+        for (bytes, word) in chances.levels.as_flattened_mut().chunks_exact_mut(4).zip(words) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
-        Chances(levels)
+        let counts = chances.levels.as_flattened().iter();
+        chances.drafts = counts.fold(0, |sum, &count| sum.saturating_add(count));
+        chances
     }
 }
 
-/// Expected drafts of a block by level of chance, the least likely first.
+/// Expected drafts of a block by place and level of chance, the least likely first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Expected([f32; LEVELS]);
+pub(crate) struct Expected([[f32; LEVELS]; GROUPS]);
 
 impl Expected {
     /// When every one of `drafts` drafts is accepted with chance `rate` if those before it are.
@@ -56,35 +70,52 @@ impl Expected {
     }
 
     fn take_in(&mut self, chances: &Chances, keep: f32) {
-        for (known, &new) in self.0.iter_mut().zip(&chances.0) {
+        let counts = self.0.as_flattened_mut().iter_mut();
+        for (known, &new) in counts.zip(chances.levels.as_flattened()) {
             *known = *known * keep + f32::from(new);
         }
     }
 
     /// The drafts that remain when no block has more than `most`.
     pub(crate) fn at_most(mut self, most: usize) -> Expected {
-        let mut left = most as f32;
-        for drafts in self.0.iter_mut().rev() {
-            *drafts = drafts.min(left);
-            left -= *drafts;
+        for (group, levels) in self.0.iter_mut().enumerate() {
+            if BEFORE.get(group + 1).is_some_and(|&all| all <= most) {
+                // It never has more.
+                continue;
+            }
+            let mut left = most.saturating_sub(BEFORE[group]) as f32;
+            if left == 0.0 {
+                *levels = [0.0; LEVELS];
+                continue;
+            }
+            for drafts in levels.iter_mut().rev() {
+                *drafts = drafts.min(left);
+                left -= *drafts;
+            }
         }
         self
     }
 
     pub(crate) fn add(&mut self, other: &Expected) {
-        self.0.iter_mut().zip(&other.0).for_each(|(sum, more)| *sum += more);
+        let counts = self.0.as_flattened_mut().iter_mut();
+        counts.zip(other.0.as_flattened()).for_each(|(sum, more)| *sum += more);
+    }
+
+    /// Drafts by level alone.
+    fn by_level(&self) -> [f32; LEVELS] {
+        std::array::from_fn(|level| self.0.iter().map(|levels| levels[level]).sum())
     }
 
     /// Drafts of each level, the most likely first: how many, and their chance.
     pub(crate) fn levels(&self) -> impl Iterator<Item = (Level, f64, f64)> {
-        let levels = self.0.iter().enumerate().rev();
-        levels.map(|(level, &drafts)| (Level(level), f64::from(drafts), Level(level).chance()))
+        let levels = self.by_level().into_iter().enumerate().rev();
+        levels.map(|(level, drafts)| (Level(level), f64::from(drafts), Level(level).chance()))
     }
 
     /// Drafts of `least` and above, and how many of them will be accepted.
     pub(crate) fn above(&self, least: Level) -> (f64, f64) {
         let (mut drafts, mut accepted) = (0.0, 0.0);
-        for (level, &n) in self.0.iter().enumerate().skip(least.0) {
+        for (level, n) in self.by_level().into_iter().enumerate().skip(least.0) {
             drafts += f64::from(n);
             accepted += f64::from(n) * Level(level).chance();
         }
@@ -135,8 +166,8 @@ impl Acceptance {
     /// What to expect of the next block; `weight` blocks like `prior` are mixed in.
     pub(crate) fn expected(&self, prior: &Expected, weight: f32) -> Expected {
         let share = 1.0 / (self.passes + weight);
-        let mixed = |i| (self.drafts.0[i] + weight * prior.0[i]) * share;
-        Expected(std::array::from_fn(mixed))
+        let mixed = |g: usize, i: usize| (self.drafts.0[g][i] + weight * prior.0[g][i]) * share;
+        Expected(std::array::from_fn(|g| std::array::from_fn(|i| mixed(g, i))))
     }
 }
 
@@ -150,12 +181,14 @@ mod tests {
         assert!(chances.is_empty());
         for (i, chance) in [0.0, 0.03, 0.5, 0.97, 1.0, 1.0, f32::NAN, -1.0].iter().enumerate() {
             chances.add(*chance);
-            assert_eq!(chances.0.iter().map(|&n| usize::from(n)).sum::<usize>(), i + 1);
+            let counts = chances.levels.as_flattened().iter();
+            assert_eq!(counts.map(|&n| usize::from(n)).sum::<usize>(), i + 1);
         }
-        assert_eq!((chances.0[0], chances.0[8], chances.0[15]), (4, 1, 3));
+        let of = |level: usize| chances.levels.map(|levels| levels[level]);
+        assert_eq!((of(0), of(8), of(15)), ([2, 1, 1], [1, 0, 0], [0, 3, 0]));
         assert_eq!(Chances::from_words(chances.to_words()), chances);
         (0..300).for_each(|_| chances.add(0.5));
-        assert_eq!(chances.0[8], u8::MAX, "and no more");
+        assert_eq!(chances.levels[GROUPS - 1][8], u8::MAX, "and no more");
     }
 
     #[test]
@@ -168,6 +201,22 @@ mod tests {
         let (drafts, accepted) = expected.at_most(1).above(Level::LEAST);
         assert_eq!(drafts, 1.0);
         assert!((accepted - 0.8).abs() <= 1.0 / 32.0, "{accepted}");
+    }
+
+    /// Of two blocks, one of which is sure throughout, narrower ones lose half of what is behind them, although
+    /// no more drafts are likely on average than they have.
+    #[test]
+    fn narrow_blocks_lose_what_some_would_have_had_behind_them() {
+        let (mut own, mut sure, mut hopeless) =
+            (Acceptance::default(), Chances::default(), Chances::default());
+        (0..15).for_each(|_| sure.add(1.0));
+        (0..15).for_each(|_| hopeless.add(0.0));
+        [sure, hopeless].iter().for_each(|chances| own.observe(chances, 1.0));
+        let expected = own.expected(&Expected::default(), 0.0);
+        for block in [4, 8, 16] {
+            let (drafts, accepted) = expected.at_most(block - 1).above(Level::LEAST);
+            assert_eq!((drafts, accepted), ((block - 1) as f64, (block - 1) as f64 / 2.0));
+        }
     }
 
     #[test]

@@ -210,11 +210,44 @@ fn slope(below: &Point, above: &Point) -> f64 {
 pub struct StepCost {
     /// The target's pass and all that comes with it, by its tokens.
     pub verify: CostCurve,
-    /// The drafter's pass, by the rows it drafts for.
+    /// The drafter's pass, by the positions that it drafts, or by the rows it drafts for where nothing is
+    /// known of `blocks`.
     pub draft: CostCurve,
+    /// The numbers of positions that a row may be drafted at, ascending.
+    pub blocks: Vec<usize>,
+}
+
+/// A way to draft for a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Drafts that there is room for.
+    pub(crate) drafts: usize,
+    /// What a row counts among those of [`StepCost::draft`].
+    pub(crate) positions: usize,
+}
+
+impl Room {
+    /// Room for whatever is verified, at a cost of which nothing is known but the rows.
+    const ANY: Room = Room { drafts: usize::MAX, positions: 1 };
+
+    fn of(block: usize) -> Room {
+        Room { drafts: block - 1, positions: block }
+    }
 }
 
 impl StepCost {
+    /// All ways to draft for a row, the narrowest first.
+    pub(crate) fn rooms(&self) -> impl Iterator<Item = Room> {
+        let any = self.blocks.is_empty().then_some(Room::ANY);
+        self.blocks.iter().map(|&block| Room::of(block)).chain(any)
+    }
+
+    /// The narrowest with room for so many drafts, or the widest there is.
+    pub(crate) fn room(&self, drafts: usize) -> Room {
+        let fits = self.rooms().find(|room| room.drafts >= drafts);
+        fits.or_else(|| self.rooms().last()).expect("there is one at least")
+    }
+
     /// Whether neither curve has a point.
     pub fn is_unknown(&self) -> bool {
         self.verify.points.is_empty() && self.draft.points.is_empty()
@@ -333,7 +366,8 @@ mod tests {
     #[test]
     fn a_change_of_pace_leaves_the_shape_alone() {
         let known = |at| CostCurve::measured([at; 50]);
-        let mut cost = StepCost { verify: known((1, 4.0)), draft: known((1, 3.0)) };
+        let mut cost =
+            StepCost { verify: known((1, 4.0)), draft: known((1, 3.0)), ..StepCost::default() };
         cost.verify.learn(8, 8.0);
         let (before, mut pace) = (cost.clone(), 1.0);
         let near = |a: f64, b: f64| (a / b - 1.0).abs() < 0.1;

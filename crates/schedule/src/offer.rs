@@ -1,8 +1,8 @@
-//! What a step could do: which rows draft, and how likely a draft has to be to be verified. Of all
-//! that, the most expected tokens for the time.
+//! What a step could do: which rows draft, in blocks of which size, and how likely a draft has to be to be
+//! verified. Of all that, the most expected tokens for the time.
 
 use crate::chances::{Expected, Level};
-use crate::cost::StepCost;
+use crate::cost::{Room, StepCost};
 
 /// A row whose width is open to judgement.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct Candidate {
 }
 
 /// What a step does whatever is judged: the tokens that it will commit and those of the verify pass, as
-/// expected; the rows that draft.
+/// expected; the positions that are drafted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Given {
     pub(crate) committed: f64,
@@ -24,11 +24,12 @@ pub(crate) struct Given {
     pub(crate) drafting: usize,
 }
 
-/// What a step would do: the first `rows` candidates draft, and their drafts of `least` and above are
-/// verified.
+/// What a step would do: the first `rows` candidates draft, each in a block with this room, and their drafts
+/// of `least` and above are verified.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offer {
     pub(crate) rows: usize,
+    pub(crate) room: Room,
     pub(crate) least: Level,
     /// Expected.
     pub(crate) tokens: f64,
@@ -94,47 +95,57 @@ struct Step<'s> {
 impl Step<'_> {
     /// What is given only.
     fn plain(&self) -> Offer {
-        self.offer(0, Level::LEAST, (0.0, 0.0))
+        self.offer(0, self.cost.room(0), Level::LEAST, (0.0, 0.0))
     }
 
     /// The best with drafts, by `value`; of equals the widest: without a cost, more tokens are more.
-    /// Rows and level are found in turns, each for the best of the other so far.
+    /// Rows and level are found in turns for each room, each for the best of the other so far.
     fn drafted(&self, value: impl Fn(&Offer) -> f64) -> Offer {
-        let all = self.by_level(self.candidates.len(), &value);
-        let some = self.by_rows(all.least, &value);
-        self.by_level(some.rows, &value)
+        let offers = self.cost.rooms().map(|room| {
+            let all = self.by_level(self.candidates.len(), room, &value);
+            let some = self.by_rows(all.least, room, &value);
+            self.by_level(some.rows, room, &value)
+        });
+        best(offers, &value)
     }
 
     /// The best for the first `rows` candidates.
-    fn by_level(&self, rows: usize, value: impl Fn(&Offer) -> f64) -> Offer {
+    fn by_level(&self, rows: usize, room: Room, value: impl Fn(&Offer) -> f64) -> Offer {
         let mut sum = Expected::default();
-        self.candidates[..rows].iter().for_each(|candidate| sum.add(&candidate.drafts));
+        let drafts = self.candidates[..rows].iter().map(|candidate| candidate.drafts);
+        drafts.for_each(|drafts| sum.add(&drafts.at_most(room.drafts)));
         let (mut drafts, mut accepted) = (0.0, 0.0);
         let offers = sum.levels().map(|(level, n, chance)| {
             (drafts, accepted) = (drafts + n, accepted + n * chance);
-            self.offer(rows, level, (drafts, accepted))
+            self.offer(rows, room, level, (drafts, accepted))
         });
         best(offers, value)
     }
 
     /// The best for drafts of `least` and above.
-    fn by_rows(&self, least: Level, value: impl Fn(&Offer) -> f64) -> Offer {
+    fn by_rows(&self, least: Level, room: Room, value: impl Fn(&Offer) -> f64) -> Offer {
         let (mut drafts, mut accepted) = (0.0, 0.0);
         let offers = self.candidates.iter().enumerate().map(|(i, candidate)| {
-            let (more, likely) = candidate.drafts.above(least);
+            let (more, likely) = candidate.drafts.at_most(room.drafts).above(least);
             (drafts, accepted) = (drafts + more, accepted + likely);
-            self.offer(i + 1, least, (drafts, accepted))
+            self.offer(i + 1, room, least, (drafts, accepted))
         });
         best(offers, value)
     }
 
     /// With these candidates, of whose `drafts` so many are verified and `accepted`.
-    fn offer(&self, rows: usize, least: Level, (drafts, accepted): (f64, f64)) -> Offer {
+    fn offer(
+        &self,
+        rows: usize,
+        room: Room,
+        least: Level,
+        (drafts, accepted): (f64, f64),
+    ) -> Offer {
         let Step { cost, given, beside, .. } = self;
         let beside = *beside as f64;
         let verify = cost.verify.at(beside + given.verified + drafts) - cost.verify.at(beside);
-        let seconds = verify + cost.draft.seconds(given.drafting + rows);
-        Offer { rows, least, tokens: given.committed + accepted, seconds }
+        let seconds = verify + cost.draft.seconds(given.drafting + rows * room.positions);
+        Offer { rows, room, least, tokens: given.committed + accepted, seconds }
     }
 }
 

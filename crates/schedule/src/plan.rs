@@ -70,7 +70,7 @@ pub enum Work {
         /// Least chance of a draft, that those before it are accepted included, at which it is
         /// verified. At 0 all are.
         price: f32,
-        /// How many drafts there should be room for: those that are expected to be worth it, and some.
+        /// How many drafts there should be room for.
         likely: usize,
     },
 }
@@ -209,12 +209,12 @@ impl StepPlan {
         .sum()
     }
 
-    /// Rows that the drafter drafts for, at most.
-    pub fn drafting(&self) -> usize {
-        self.rows
-            .iter()
-            .filter(|row| matches!(row.work, Work::Block { width, .. } if width > 1))
-            .count()
+    /// Rows that the drafter drafts for, at most: how many drafts there should be room for, of each.
+    pub fn drafting(&self) -> impl Iterator<Item = usize> {
+        self.rows.iter().filter_map(|row| match row.work {
+            Work::Block { width, likely, .. } => (width > 1).then_some(likely),
+            Work::Chunk { .. } => None,
+        })
     }
 }
 

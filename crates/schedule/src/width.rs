@@ -32,10 +32,6 @@ const SCOUTS: u64 = 16;
 /// one of the best, opened requests that then never drafted, and absorbing cost 3 percent.
 const BETTER: f64 = 0.75;
 
-/// Room for drafts, by those that are expected: where there was no more room than for those, nothing
-/// would be seen of more.
-const ROOM: f64 = 1.25;
-
 /// How widths are chosen.
 #[derive(Clone, Debug)]
 pub enum WidthPolicy {
@@ -136,7 +132,8 @@ impl Widths {
             for drafting in [1, rows] {
                 let (share, each) = (drafting as f64 / rows as f64, drafting as f64);
                 let verify = cost.verify.at(rows as f64 + drafts * each);
-                let drafted = verify + cost.draft.seconds(drafting);
+                let positions = cost.room(drafts.ceil() as usize).positions;
+                let drafted = verify + cost.draft.seconds(drafting * positions);
                 // In doubt it could, also where nothing is known of costs.
                 if (1.0 + gain * share) * plain * (1.0 + MARGIN) >= drafted {
                     return Prospect::Open;
@@ -163,10 +160,17 @@ impl Widths {
         own.observe(&Chances::default(), KEEP_OWN);
     }
 
-    /// Takes in the seconds of a landed step.
-    pub(crate) fn learn(&mut self, tokens: usize, drafting: usize, verify: f64, draft: f64) {
+    /// Takes in the seconds of a landed step, which drafted for rows with room for so many drafts.
+    pub(crate) fn learn(
+        &mut self,
+        tokens: usize,
+        rooms: impl Iterator<Item = usize>,
+        verify: f64,
+        draft: f64,
+    ) {
         if let WidthPolicy::Adaptive(cost) = &mut self.policy {
-            cost.learn(&mut self.pace, (tokens, verify), (drafting, draft));
+            let positions = rooms.map(|drafts| cost.room(drafts).positions).sum();
+            cost.learn(&mut self.pace, (tokens, verify), (positions, draft));
         }
     }
 
@@ -230,10 +234,9 @@ impl Widths {
         let mut wished: Vec<usize> = rows.iter().map(|c| wishes[c.row].width - 1).collect();
         share_out(&mut wished, left);
         for (candidate, drafts) in rows.iter().zip(wished) {
-            let (expected, _) = candidate.drafts.above(offer.least);
-            let likely = (expected * ROOM).ceil() as usize;
             let (width, price) = (1 + drafts, offer.least.floor());
-            allowed[candidate.row] = Allowance { width, price, likely: likely.min(drafts) };
+            let likely = offer.room.drafts.min(drafts);
+            allowed[candidate.row] = Allowance { width, price, likely };
         }
     }
 
@@ -255,6 +258,9 @@ impl Widths {
 
     /// What `allowed`, which was granted, does.
     fn given(&self, wishes: &[Wish<'_>], allowed: &[Allowance]) -> Given {
+        let WidthPolicy::Adaptive(cost) = &self.policy else {
+            panic!("only what adapts is judged")
+        };
         let (usual, mut given) = (self.usual(), Given::default());
         for (wish, allowance) in wishes.iter().zip(allowed) {
             let drafts = allowance.width - 1;
@@ -264,7 +270,7 @@ impl Widths {
                 let (verified, accepted) = expected.above(Level::LEAST);
                 given.verified += verified;
                 given.committed += accepted;
-                given.drafting += 1;
+                given.drafting += cost.room(drafts).positions;
             }
         }
         given
@@ -301,7 +307,7 @@ mod tests {
         let verify = [(1, 4.1), (16, 4.4), (64, 4.5), (128, 4.6), (256, 6.8), (512, 11.8)];
         let draft = [(1, 0.8), (16, 0.9), (64, 1.4), (256, 4.0)];
         let (verify, draft) = (CostCurve::measured(verify), CostCurve::measured(draft));
-        WidthPolicy::Adaptive(StepCost { verify, draft })
+        WidthPolicy::Adaptive(StepCost { verify, draft, ..StepCost::default() })
     }
 
     fn wishes(rows: usize, own: &Acceptance) -> Vec<Wish<'_>> {
@@ -347,7 +353,7 @@ mod tests {
         let prices = [0.01, 0.2, 0.5].map(|token| {
             let verify = CostCurve::measured([(1, 1.0), (WIDTH, 1.0 + token * (WIDTH - 1) as f64)]);
             let draft = CostCurve::measured([(1, 0.2)]);
-            let policy = WidthPolicy::Adaptive(StepCost { verify, draft });
+            let policy = WidthPolicy::Adaptive(StepCost { verify, draft, ..StepCost::default() });
             let mut widths = Widths::new(policy, WIDTH);
             (0..200).for_each(|_| widths.observe(&mut own, &spread));
             widths.choose(&wishes(1, &own), 512, 0)[0].price
@@ -375,7 +381,10 @@ mod tests {
         // On two CPU cores, where every token costs.
         let verify = CostCurve::measured([(1, 8.0), (8, 32.0), (16, 60.0)]);
         let draft = CostCurve::measured([(1, 6.0), (2, 12.0)]);
-        let mut widths = Widths::new(WidthPolicy::Adaptive(StepCost { verify, draft }), WIDTH);
+        let mut widths = Widths::new(
+            WidthPolicy::Adaptive(StepCost { verify, draft, ..StepCost::default() }),
+            WIDTH,
+        );
         let (mut good, mut bad) = (Acceptance::default(), Acceptance::default());
         for _ in 0..50 {
             widths.observe(&mut good, &block(6, 7));
@@ -451,12 +460,28 @@ mod tests {
         for (cost, drafts) in [(0.90, true), (0.96, false)] {
             let verify = CostCurve::measured([(1, 1.0), (WIDTH, 1.0)]);
             let draft = CostCurve::measured([(1, cost)]);
-            let policy = WidthPolicy::Adaptive(StepCost { verify, draft });
+            let policy = WidthPolicy::Adaptive(StepCost { verify, draft, ..StepCost::default() });
             let (mut widths, mut own) = (Widths::new(policy, 2), Acceptance::default());
             (0..400).for_each(|_| widths.observe(&mut own, &block(1, 1)));
             let wish = Wish { width: 2, want: Want::AtMost, acceptance: &own };
             assert_eq!(widths.choose(&[wish], 512, 0)[0].width == 2, drafts, "{cost}");
         }
+    }
+
+    /// Three drafts are sure and four hardly ever right: how many positions are drafted is a matter of their cost.
+    #[test]
+    fn blocks_are_worth_what_their_positions_cost() {
+        let (mut own, mut some) = (Acceptance::default(), Chances::default());
+        [1.0, 1.0, 1.0, 0.1, 0.1, 0.1, 0.1].iter().for_each(|&chance| some.add(chance));
+        let likely = [0.001, 0.2, 2.0].map(|position| {
+            let verify = CostCurve::measured([(1, 1.0), (WIDTH, 1.0)]);
+            let draft = CostCurve::measured([2, 8].map(|count| (count, position * count as f64)));
+            let cost = StepCost { verify, draft, blocks: vec![2, 4, 8] };
+            let mut widths = Widths::new(WidthPolicy::Adaptive(cost), WIDTH);
+            (0..200).for_each(|_| widths.observe(&mut own, &some));
+            widths.choose(&wishes(1, &own), 512, 0)[0].likely
+        });
+        assert_eq!(likely, [7, 3, 0], "the widest, the one for the sure ones, none");
     }
 
     /// On a GPU a good drafter pays for many requests at once, a useless one for few.

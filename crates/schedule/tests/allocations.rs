@@ -19,7 +19,7 @@ struct Cost {
 
 fn scheduler(running: usize) -> Scheduler {
     let verify = CostCurve::measured([(1, 4.0), (512, 9.0)]);
-    let cost = StepCost { verify, draft: CostCurve::measured([(1, 1.0)]) };
+    let cost = StepCost { verify, draft: CostCurve::measured([(1, 1.0)]), ..StepCost::default() };
     let kv_tokens = running * 2048;
     Scheduler::new(SchedulerOptions {
         bounds: Bounds { vocab: 1000, context: 2048, kv_tokens, max_width: WIDTH },

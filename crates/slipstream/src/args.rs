@@ -73,6 +73,10 @@ pub(crate) struct ModelArgs {
     /// the text means nothing
     #[arg(long, value_name = "PATH", conflicts_with_all = ["draft", "plain"])]
     pub(crate) random_weights: Option<PathBuf>,
+    /// Numbers of positions that the drafter of --random-weights drafts, as if it were trained for blocks of
+    /// each, ascending: 4,8,16 is what the default drafter knows; published ones know one
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "16", requires = "random_weights", value_parser = at_least_two)]
+    pub(crate) random_blocks: Vec<usize>,
     /// How keys and values are stored: f32, bf16 (half the memory, and half to read) or int8 (a quarter);
     /// f32 otherwise on a CPU, while a GPU has bf16 only
     #[arg(long, value_name = "TYPE")]

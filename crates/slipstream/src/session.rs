@@ -77,7 +77,13 @@ fn load_with(args: &ModelArgs, options: &PairOptions, timing: CardTiming) -> Res
     let cpu = Cpu::new(threads(args));
     let opening = (args.device, sources.cache.join("kernels"), timing);
     if let Some(config) = &args.random_weights {
-        let pair = cuda::random(opening, &cpu, config, &target)?;
+        let blocks = &args.random_blocks[..];
+        if !blocks.is_sorted_by(|a, b| a < b) {
+            return Err(Failure::input(
+                "--random-blocks: give numbers that ascend, such as 4,8,16",
+            ));
+        }
+        let pair = cuda::random(opening, &cpu, (config, blocks), &target)?;
         eprintln!("note: {}: random weights: the text means nothing", config.display());
         return Ok(pair);
     }

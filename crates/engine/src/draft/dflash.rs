@@ -151,12 +151,16 @@ impl Drafter for DflashDrafter {
         self.model.config().block
     }
 
+    fn blocks(&self) -> Vec<usize> {
+        self.model.config().blocks.clone()
+    }
+
     fn taps(&self) -> &[usize] {
         &self.model.config().target_layers
     }
 
-    /// Of the numbers of positions that the drafter was trained with, the least is drafted that holds
-    /// what is expected to be worth it. The head runs on positions that may be verified, a few of each row
+    /// Of the numbers of positions that the drafter was trained with, the least is drafted that has
+    /// the room that is asked for. The head runs on positions that may be verified, a few of each row
     /// at a time.
     fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
         self.settle();

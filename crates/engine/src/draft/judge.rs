@@ -9,6 +9,16 @@ const BINS: usize = 16;
 const KEEP: f32 = 0.998;
 /// Drafts that the drafter's word counts for in a bin.
 const WORD: f32 = 4.0;
+/// Places of a block that are told apart; those behind them count as the last.
+const PLACES: usize = 32;
+/// What drafts of a place are taken for before any was made: likely, so that they are made.
+const HOPE: f32 = 0.8;
+/// Share of a new draft in what is usual at its place.
+const NEW: f32 = 0.02;
+/// Share by which a place of which no draft was made becomes like those of which there were. Blocks are narrow
+/// because little was likely further on; whether that still holds is tried again when a thousand of them have
+/// passed.
+const FORGET: f32 = 0.0005;
 
 /// The drafts of a block that were verified after an accepted one, and those accepted too, by
 /// confidence. Decayed.
@@ -16,16 +26,35 @@ const WORD: f32 = 4.0;
 pub(crate) struct Calibration {
     tried: [f32; BINS],
     accepted: [f32; BINS],
+    /// The chance of a draft at each place when those before it are accepted, as it usually is.
+    usual: [f32; PLACES],
 }
 
 impl Calibration {
     /// Nothing seen yet.
-    pub(crate) const NEW: Calibration = Calibration { tried: [0.0; BINS], accepted: [0.0; BINS] };
+    pub(crate) const NEW: Calibration =
+        Calibration { tried: [0.0; BINS], accepted: [0.0; BINS], usual: [HOPE; PLACES] };
 
     /// Chance of a draft when those before it are accepted.
     fn chance(&self, confidence: f32) -> f32 {
         let bin = bin(confidence);
         (self.accepted[bin] + WORD * confidence) / (self.tried[bin] + WORD)
+    }
+
+    /// Takes in the drafts of a block, whether they are verified or not.
+    pub(crate) fn look(&mut self, confidences: &[f32]) {
+        if confidences.is_empty() {
+            return;
+        }
+        let mut mean = 0.0;
+        for (place, &confidence) in confidences.iter().enumerate() {
+            let chance = self.chance(confidence);
+            let usual = &mut self.usual[place.min(PLACES - 1)];
+            *usual += NEW * (chance - *usual);
+            mean += chance / confidences.len() as f32;
+        }
+        let further = self.usual.iter_mut().skip(confidences.len());
+        further.for_each(|usual| *usual += FORGET * (mean - *usual));
     }
 
     /// Takes in that the first `accepted` of a block's verified drafts were accepted.
@@ -77,10 +106,16 @@ impl<'a> Judge<'a> {
         self.chances(confidences).take_while(|&chance| chance >= self.price).count()
     }
 
-    /// How likely the drafts of a block are.
-    pub(crate) fn judged(&self, confidences: &[f32]) -> Chances {
+    /// How likely the drafts of a block are, of which there would be `most` in the widest: those that were not
+    /// made are as usual. Without any made nothing is known.
+    pub(crate) fn judged(&self, confidences: &[f32], most: usize) -> Chances {
         let mut chances = Chances::default();
         self.chances(confidences).for_each(|chance| chances.add(chance));
+        let Some(mut chance) = self.chances(confidences).last() else { return chances };
+        for place in confidences.len()..most {
+            chance *= self.calibration.usual[place.min(PLACES - 1)];
+            chances.add(chance);
+        }
         chances
     }
 
@@ -139,6 +174,26 @@ mod tests {
         }
         let mut all = Chances::default();
         [0.9, 0.9 * 0.8, 0.36, 0.36, 0.036].iter().for_each(|&chance| all.add(chance));
-        assert_eq!(Judge::LENIENT.judged(&confidences), all);
+        assert_eq!(Judge::LENIENT.judged(&confidences, 5), all);
+    }
+
+    /// What a narrow block leaves out is taken for what it usually is, and tried again in time.
+    #[test]
+    fn drafts_that_were_not_made_are_as_usual() {
+        let of = |chances: &[f32]| {
+            let mut all = Chances::default();
+            chances.iter().for_each(|&chance| all.add(chance));
+            all
+        };
+        let mut calibration = Calibration::NEW;
+        assert_eq!(Judge::new(&calibration, 0.0).judged(&[], 4), of(&[]), "no draft is no news");
+        assert_eq!(Judge::new(&calibration, 0.0).judged(&[0.9], 3), of(&[0.9, 0.72, 0.576]));
+        (0..400).for_each(|_| calibration.look(&[0.9, 0.9, 0.1]));
+        let far = of(&[0.9, 0.81, 0.081]);
+        assert_eq!(Judge::new(&calibration, 0.0).judged(&[0.9], 3), far);
+        (0..200).for_each(|_| calibration.look(&[0.9]));
+        assert_eq!(Judge::new(&calibration, 0.0).judged(&[0.9], 3), of(&[0.9, 0.81, 0.14]));
+        (0..20_000).for_each(|_| calibration.look(&[0.9]));
+        assert_eq!(Judge::new(&calibration, 0.0).judged(&[0.9], 3), of(&[0.9, 0.81, 0.72]));
     }
 }

@@ -24,6 +24,12 @@ pub trait Drafter: Send {
     /// Positions drafted in one pass at most, the anchor included: the widest verify block.
     fn block(&self) -> usize;
 
+    /// All numbers of positions that may be drafted in one pass, ascending, up to [`Drafter::block`]: the least of
+    /// them is drafted that has room for [`DraftRow::likely`] drafts.
+    fn blocks(&self) -> Vec<usize> {
+        vec![self.block()]
+    }
+
     /// Target layers whose outputs [`Drafter::absorb`] wants, ascending.
     fn taps(&self) -> &[usize];
 
@@ -80,7 +86,7 @@ pub struct DraftRow<'a> {
     pub width: usize,
     /// What drafts have to promise to be verified.
     pub judge: Judge<'a>,
-    /// How many drafts there should be room for: those that are expected to, and some.
+    /// How many drafts there should be room for.
     pub likely: usize,
     /// The request's pages.
     pub pages: &'a [u32],

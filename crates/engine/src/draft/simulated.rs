@@ -62,10 +62,10 @@ pub type Fate = (u32, f64);
 /// Proposes what `fate(request, position, place)` says the target will choose at a position, as the
 /// draft at that place of a block, until a draw by the request's seed says that a draft is to be wrong;
 /// nothing where that is not known. The `inner` drafter is run as well and its proposals are dropped,
-/// so that its time is spent.
+/// so that its time is spent; no more is proposed than it has drafted positions for.
 pub struct Simulated<F> {
     inner: Box<dyn Drafter>,
-    block: usize,
+    blocks: Vec<usize>,
     fate: F,
 }
 
@@ -78,12 +78,15 @@ impl<F: FnMut(u64, usize, usize) -> Option<Fate> + Send> Simulated<F> {
     pub fn new(inner: Box<dyn Drafter>, block: usize, fate: F) -> Simulated<F> {
         let own = inner.block();
         assert!(own == 1 || own == block, "the drafter drafts {own} positions, not {block}");
-        Simulated { inner, block, fate }
+        let blocks = if own == 1 { vec![block] } else { inner.blocks() };
+        Simulated { inner, blocks, fate }
     }
 
     fn drafts(&mut self, row: &DraftRow<'_>, out: &mut Draft) {
         let mut right = true;
-        for place in 0..row.width - 1 {
+        let room = self.blocks.iter().find(|&&block| block > row.likely);
+        let width = room.map_or(row.width, |&block| row.width.min(block));
+        for place in 0..width - 1 {
             let fate = (self.fate)(row.request, row.len + place + 1, place);
             let Some((token, chance)) = fate else { return };
             right &= uniform(&row.draw, place) < chance;
@@ -96,7 +99,11 @@ impl<F: FnMut(u64, usize, usize) -> Option<Fate> + Send> Simulated<F> {
 
 impl<F: FnMut(u64, usize, usize) -> Option<Fate> + Send> Drafter for Simulated<F> {
     fn block(&self) -> usize {
-        self.block
+        self.blocks[self.blocks.len() - 1]
+    }
+
+    fn blocks(&self) -> Vec<usize> {
+        self.blocks.clone()
     }
 
     fn taps(&self) -> &[usize] {
@@ -205,10 +212,10 @@ mod tests {
         }
     }
 
-    #[test]
-    fn nothing_is_proposed_past_what_is_known() {
-        let fate = |_, position: usize, _| (position < 14).then_some((3, 1.0));
-        let mut drafter = Simulated::new(Box::new(NoDrafter), WIDTH, fate);
+    /// What is proposed with room for `likely` drafts, of a text that is known before position `known`.
+    fn proposed(inner: Box<dyn Drafter>, known: usize, likely: usize) -> Vec<u32> {
+        let fate = |_, position: usize, _| (position < known).then_some((3, 1.0));
+        let mut drafter = Simulated::new(inner, WIDTH, fate);
         let draw =
             Draw { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 0, position: 12 };
         let row = DraftRow {
@@ -217,7 +224,7 @@ mod tests {
             len: 11,
             width: WIDTH,
             judge: Judge::LENIENT,
-            likely: WIDTH - 1,
+            likely,
             pages: &[],
             draw,
             shaper: None,
@@ -225,6 +232,40 @@ mod tests {
         };
         let mut out = vec![Draft::default()];
         drafter.propose(&[row], &mut out);
-        assert_eq!(out[0].tokens, [3, 3]);
+        out.swap_remove(0).tokens
+    }
+
+    #[test]
+    fn nothing_is_proposed_past_what_is_known() {
+        assert_eq!(proposed(Box::new(NoDrafter), 14, WIDTH - 1), [3, 3]);
+    }
+
+    /// A drafter of nothing, in blocks of 4 and 8 positions.
+    struct InBlocks;
+
+    impl Drafter for InBlocks {
+        fn block(&self) -> usize {
+            WIDTH
+        }
+
+        fn blocks(&self) -> Vec<usize> {
+            vec![4, WIDTH]
+        }
+
+        fn taps(&self) -> &[usize] {
+            &[]
+        }
+
+        fn propose(&mut self, _: &[DraftRow<'_>], _: &mut [Draft]) {}
+
+        fn absorb(&mut self, _: Features<'_>, _: &[u32], _: &[u32]) {}
+    }
+
+    #[test]
+    fn no_more_is_proposed_than_positions_are_drafted() {
+        for (likely, drafts) in [(0, 3), (3, 3), (4, 7), (7, 7)] {
+            assert_eq!(proposed(Box::new(InBlocks), 99, likely).len(), drafts, "room for {likely}");
+        }
+        assert_eq!(proposed(Box::new(NoDrafter), 99, 2).len(), WIDTH - 1, "of one size");
     }
 }

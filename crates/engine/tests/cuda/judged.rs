@@ -144,6 +144,7 @@ fn blocks_are_as_wide_as_the_drafter_is_sure() {
     let cost = StepCost {
         verify: CostCurve::measured([(1, 1e-3), (64, 64e-3)]),
         draft: CostCurve::measured([(1, 1e-6)]),
+        ..StepCost::default()
     };
     let options = EngineOptions { widths: WidthPolicy::Adaptive(cost), ..options() };
     let (outputs, log) = witnessed(options, &requests);

@@ -158,7 +158,7 @@ fn cost(dice: &mut Dice) -> StepCost {
         let point = |_| (1 + dice.roll(40), (1 + dice.roll(1000)) as f64 * 1e-5);
         CostCurve::measured((0..points).map(point).collect::<Vec<_>>())
     };
-    StepCost { verify: curve(), draft: curve() }
+    StepCost { verify: curve(), draft: curve(), ..StepCost::default() }
 }
 
 fn engine(sim: &Sim, dice: &mut Dice, make: Make, options: EngineOptions) -> Engine<Sim> {

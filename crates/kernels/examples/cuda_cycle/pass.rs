@@ -8,8 +8,8 @@ use device::cuda::{Cuda, CudaError};
 use kernels::accept::cuda::{Acceptance, Published};
 use kernels::activation::cuda::Activations;
 use kernels::attention::Sight;
-use kernels::attention::cuda::{Attended, Attention, Out, SPLIT, Tail};
-use kernels::choose::cuda::{Choices, Confidences, Draws, Room};
+use kernels::attention::cuda::{Attended, Attention, Out, SPLIT, Tail, Tiling};
+use kernels::choose::cuda::{Choices, Confidences, Draws, Room, Sampled};
 use kernels::cuda::Pieces;
 use kernels::embed::cuda::Embedding;
 use kernels::gemm::cuda::{Behind, Layout, Lines, Products};
@@ -328,6 +328,7 @@ impl Program {
             tail,
             step: work.step.rows(self.rows),
             tiles: if self.rows == 1 { work.tile_of_one.read() } else { work.tiles.read() },
+            tiling: Tiling::Any,
             heads,
             splits: self.context.div_ceil(SPLIT) + 1,
             scale: 1.0 / (heads.dim as f32).sqrt(),
@@ -353,6 +354,7 @@ impl Program {
             seeds: work.seeds.read(),
             positions: work.positions.read(),
             shift: u32::from(first == 0),
+            sampled: Sampled::Some,
         };
         let out = if first == 0 { &mut work.choices } else { &mut work.tokens };
         let out = out.range(first..self.rows);

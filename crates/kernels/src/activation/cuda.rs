@@ -53,7 +53,11 @@ impl Activations {
         assert!(out.len() >= layout.elements(rows as usize, width), "{rows} rows of {width}");
         let (steps, workers) = (shape.steps(), both.workers());
         let given = (at, out, steps, workers, rows, count(width));
-        let grid = threads_for(rows as usize * width / 4, 128);
+        let threads = match layout {
+            Layout::Rows => rows as usize * width / 4,
+            Layout::Tiles => (rows as usize).div_ceil(8) * width,
+        };
+        let grid = threads_for(threads, 128);
         queue.launch(&self.swiglu[reader(layout, workers)], grid, given);
     }
 }

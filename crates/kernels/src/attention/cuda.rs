@@ -2,10 +2,11 @@
 //!
 //! **Order.** Keys are cut into chunks of 64 positions, a block's own keys into further ones, and each
 //! half of a chunk is 32 keys. Chunk `c` belongs to rank `c mod 8`. First halves of a rank's chunks follow
-//! each other (online softmax), and so do second halves; then the two are merged, and at last the eight
-//! ranks, in order. Within a half, products are summed by tensor cores, weights by each lane of a quad
+//! each other (online softmax), and so do second halves; then the two are merged, and the eight ranks one after
+//! the other. Within a half, products are summed by tensor cores, weights by each lane of a quad
 //! and at last across it. All of this follows from the positions of a row's keys alone: whether ranks
-//! are blocks of threads of their own, which few tiles need, or take turns in one is free.
+//! are blocks of threads of their own, which few tiles need, or take turns in one is free, and so is who merges
+//! them.
 
 use super::Sight;
 use crate::cuda::{In, count, source, threads_for};
@@ -16,11 +17,12 @@ use device::cuda::{
 };
 
 /// The code of the card.
-pub const SOURCE: Source = source!("attention", "keys.cuh", "kernel.cu");
+pub const SOURCE: Source = source!("attention", "keys.cuh", "seen.cuh", "kernel.cu");
 
 /// Positions of keys that the bound on a launch's context counts in.
 pub const SPLIT: usize = 128;
 
+/// Threads of a block for the vectors of a whole tile; as many a vector for one of [`MERGED`].
 const THREADS: u32 = 256;
 /// Threads of a block that merges.
 const MERGING: u32 = 128;
@@ -30,6 +32,8 @@ const RANKS: usize = 8;
 const CHUNK: usize = 64;
 /// Heads of rows that one tile holds.
 const VECTORS: usize = 64;
+/// The same where a block of threads merges what its ranks found: fewer leave a lane registers for that.
+const MERGED: usize = 32;
 /// Of fewer, those of a tile where tiles are few: its warps have less to do one after the other.
 const FEWER: [usize; 2] = [16, 32];
 /// Blocks of threads that such tiles make at most: an H200 holds 15 clusters of eight that have a
@@ -62,22 +66,32 @@ type Combine = (In<f32>, Writes<u16>, u32, u32, u32);
 /// Numbers that describe a tile.
 pub const TILE: usize = 5;
 
+/// How rows are cut into tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tiling {
+    /// Of any number of vectors that a tile may have.
+    Any,
+    /// Of so few that what ranks found of one may be merged where it was found.
+    Narrow,
+}
+
 /// Cuts requests' rows (first row, rows, index of the request) into the tiles of a launch. Tiles of no
 /// rows, of any request, may be put behind them. How rows are cut is free: their bits do not follow from it.
 ///
 /// # Panics
 /// When a group of query heads is larger than a tile.
-pub fn tiles(heads: Heads, requests: &[(usize, usize, usize)]) -> Vec<u32> {
+pub fn tiles(heads: Heads, requests: &[(usize, usize, usize)]) -> (Vec<u32>, Tiling) {
     let group = heads.q / heads.kv;
     assert!(group <= VECTORS, "a group of at most {VECTORS} query heads");
     let rows_of = |vectors: usize| (vectors / group).max(1);
-    let blocks = |vectors: usize| {
-        let tiles: usize =
-            requests.iter().map(|&(_, rows, _)| rows.div_ceil(rows_of(vectors))).sum();
-        tiles * heads.kv * RANKS
+    let count_of = |vectors: usize| -> usize {
+        requests.iter().map(|&(_, rows, _)| rows.div_ceil(rows_of(vectors))).sum()
     };
+    let blocks = |vectors: usize| count_of(vectors) * heads.kv * RANKS;
     let fewer = FEWER.into_iter().find(|&vectors| blocks(vectors) <= SPREAD);
-    let most = rows_of(fewer.unwrap_or(VECTORS));
+    // Keys are read once for each tile: where most requests have few rows, hardly more often.
+    let narrow = group <= MERGED && 2 * count_of(MERGED) <= 3 * count_of(VECTORS);
+    let most = rows_of(fewer.unwrap_or(if narrow { MERGED } else { VECTORS }));
     let mut tiles = Vec::new();
     for &(start, rows, request) in requests {
         for offset in (0..rows).step_by(most) {
@@ -85,7 +99,7 @@ pub fn tiles(heads: Heads, requests: &[(usize, usize, usize)]) -> Vec<u32> {
             tiles.extend(tile.map(count));
         }
     }
-    tiles
+    (tiles, if most * group <= MERGED { Tiling::Narrow } else { Tiling::Any })
 }
 
 /// What a row sees besides its request's context.
@@ -117,6 +131,8 @@ pub struct Attended<'j> {
     pub step: StepRows<'j>,
     /// As [`tiles`] makes them, of rows that `step` describes.
     pub tiles: CudaSlice<'j, u32>,
+    /// How [`tiles`] made them.
+    pub tiling: Tiling,
     /// The heads.
     pub heads: Heads,
     /// A bound on the context: so many times [`SPLIT`] tokens at most.
@@ -142,9 +158,19 @@ pub struct Out<'j> {
 struct Sized {
     /// Ranks are blocks of threads that merge what they found themselves: from Hopper on.
     together: Option<Kernel<Parts>>,
+    /// A block of threads goes through all ranks of a narrow tile, and merges what it finds.
+    whole: Option<Kernel<Parts>>,
     /// Ranks leave what they found.
     apart: Kernel<Parts>,
     combine: Kernel<Combine>,
+}
+
+/// Who goes through the ranks of a tile, and who merges what they found.
+enum Way<'k> {
+    /// One block of threads, or as many as ranks, which merge it.
+    Merged(&'k Kernel<Parts>, Grid),
+    /// Blocks of so many ranks, which leave it to others.
+    Apart(usize),
 }
 
 /// The attention of a card.
@@ -161,17 +187,23 @@ impl Sized {
     unsafe fn load(
         module: &Module,
         dim: usize,
-        together: Option<&'static str>,
+        [together, whole]: [Option<&'static str>; 2],
         [apart, combine]: [&'static str; 2],
     ) -> Result<Sized, CudaError> {
         // Keys and values of two chunks and the tile's q, each row with what keeps lanes on different
         // banks.
-        let shared = count(2 * CHUNK * (dim * 2 + 64 + dim * 2 + 16) + VECTORS * (dim * 2 + 64));
+        let shared = |vectors: usize| {
+            count(2 * CHUNK * (dim * 2 + 64 + dim * 2 + 16) + vectors * (dim * 2 + 64))
+        };
         // SAFETY: the caller's promise.
         unsafe {
+            let some = |name: Option<&'static str>, vectors| {
+                name.map(|name| module.early_kernel(name, shared(vectors))).transpose()
+            };
             Ok(Sized {
-                together: together.map(|name| module.early_kernel(name, shared)).transpose()?,
-                apart: module.early_kernel(apart, shared)?,
+                together: some(together, VECTORS)?,
+                whole: some(whole, MERGED)?,
+                apart: module.early_kernel(apart, shared(VECTORS))?,
                 combine: module.early_kernel(combine, 0)?,
             })
         }
@@ -197,19 +229,19 @@ impl Attention {
                     Sized::load(
                         &module,
                         of_64,
-                        together("together_64"),
+                        [together("together_64"), Some("whole_64")],
                         ["apart_64", "combine_64"],
                     )?,
                     Sized::load(
                         &module,
                         of_128,
-                        together("together_128"),
+                        [together("together_128"), Some("whole_128")],
                         ["apart_128", "combine_128"],
                     )?,
                     Sized::load(
                         &module,
                         of_256,
-                        together("together_256"),
+                        [together("together_256"), None],
                         ["apart_256", "combine_256"],
                     )?,
                 ],
@@ -236,7 +268,8 @@ impl Attention {
         mut parts: CudaSliceMut<'_, f32>,
         Out { to: mut out, first, layout }: Out<'_>,
     ) {
-        let Attended { keys, values, tail, step, tiles, heads, splits, scale, window } = attended;
+        let Attended { keys, values, tail, step, tiles, tiling, heads, splits, scale, window } =
+            attended;
         let rows = step.spans.len();
         let sized = of_dim(&self.by_dim, heads.dim);
         assert!(heads.kv > 0 && heads.q.is_multiple_of(heads.kv), "{heads:?}");
@@ -257,7 +290,11 @@ impl Attention {
             Tail::Block { keys, values, sight: Sight::Behind } => (keys, values, 2),
         };
         let places = tiles.len() / TILE * heads.kv;
-        let (together, each) = self.deal(sized, places);
+        let way = self.way(sized, places, tiling);
+        let each = match way {
+            Way::Merged(..) => 1,
+            Way::Apart(each) => each,
+        };
         let given = (
             q,
             keys,
@@ -279,24 +316,28 @@ impl Attention {
             first_and_tiles,
             scale,
         );
-        let grid = Grid { blocks: count(places * RANKS / each), threads: THREADS };
-        if let Some(together) = together {
-            return queue.launch(together, grid, given);
+        if let Way::Merged(kernel, grid) = way {
+            return queue.launch(kernel, grid, given);
         }
+        let grid = Grid { blocks: count(places * RANKS / each), threads: THREADS };
         queue.launch(&sized.apart, grid, given);
         let grid = threads_for(rows * heads.q * 32, MERGING);
         let given = (parts.read(), out, count(rows), count(heads.q), first_and_tiles);
         queue.launch(&sized.combine, grid, given);
     }
 
-    /// The kernel whose ranks merge by themselves, if it suits so many tiles and KV heads, and ranks of
-    /// a block of threads. Two blocks fit on a multiprocessor, of the largest heads one; when ranks alone are twice as many,
-    /// what a block begins and ends with costs more than an idle multiprocessor.
-    fn deal<'a>(&self, sized: &'a Sized, places: usize) -> (Option<&'a Kernel<Parts>>, usize) {
-        if places * RANKS <= 4 * self.multiprocessors {
-            return (sized.together.as_ref(), 1);
-        }
+    /// The way that suits so many tiles and KV heads. Two blocks fit on a multiprocessor, of the largest heads one; when
+    /// ranks alone are twice as many, what a block begins and ends with costs more than an idle multiprocessor.
+    fn way<'k>(&self, sized: &'k Sized, places: usize, tiling: Tiling) -> Way<'k> {
+        let grid = |blocks, threads| Grid { blocks: count(blocks), threads };
         let enough = |each: &usize| places * RANKS / each >= self.multiprocessors * 3 / 2;
-        (None, [8, 4, 2].into_iter().find(enough).unwrap_or(1))
+        if places * RANKS <= 4 * self.multiprocessors {
+            if let Some(together) = &sized.together {
+                return Way::Merged(together, grid(places * RANKS, THREADS));
+            }
+        } else if let (Some(whole), Tiling::Narrow, true) = (&sized.whole, tiling, enough(&RANKS)) {
+            return Way::Merged(whole, grid(places, THREADS * MERGED as u32 / VECTORS as u32));
+        }
+        Way::Apart([8, 4, 2].into_iter().find(enough).unwrap_or(1))
     }
 }

@@ -3,126 +3,7 @@
 // matrices, so a key is read once for all of them. What the ranks found is merged in order. Where tiles
 // are few, a rank is a block of threads, and from Hopper on the ranks of a tile are a cluster and merge
 // by themselves; where there are many, a block of threads takes several ranks in turn, and `combine`
-// merges.
-
-// Two vectors of a lane: what they have seen so far, in quarters of a quad.
-template <u32 DIM> struct Seen {
-    float largest[2], weight[2], sums[DIM / 8][4];
-
-    __device__ void clear()
-    {
-        largest[0] = largest[1] = LOWEST;
-        weight[0] = weight[1] = 0.0f;
-#pragma unroll
-        for (u32 d = 0; d < DIM / 8; d++)
-            sums[d][0] = sums[d][1] = sums[d][2] = sums[d][3] = 0.0f;
-    }
-
-    // Sees a warp's keys of a stage; `sees` says which of its scores count.
-    template <typename Sees>
-    __device__ void see(const char *q, const char *k, u32 v, float factor, Sees sees)
-    {
-        float scores[KEYS / 8][4] = {}, most[2] = {largest[0], largest[1]};
-#pragma unroll
-        for (u32 step = 0; step < DIM / 32; step++) {
-            const uint4 a = *(const uint4 *)(q + step * 64);
-            const uint4 b = *(const uint4 *)(q + 8 * Keys<DIM>::K_ROW + step * 64);
-#pragma unroll
-            for (u32 t = 0; t < KEYS / 8; t++) {
-                const uint4 key = *(const uint4 *)(k + t * 8 * Keys<DIM>::K_ROW + step * 64);
-                mma(scores[t], a.x, b.x, a.y, b.y, key.x, key.y);
-                mma(scores[t], a.z, b.z, a.w, b.w, key.z, key.w);
-            }
-        }
-#pragma unroll
-        for (u32 t = 0; t < KEYS / 8; t++)
-#pragma unroll
-            for (u32 i = 0; i < 4; i++) {
-                // No product is fused with what follows, or rows that all see would round otherwise.
-                scores[t][i] = sees(t, i) ? __fmul_rn(scores[t][i], factor) : LOWEST;
-                most[i / 2] = fmaxf(most[i / 2], scores[t][i]);
-            }
-#pragma unroll
-        for (u32 i = 0; i < 2; i++) {
-            most[i] = fmaxf(most[i], __shfl_xor_sync(~0u, most[i], 1));
-            most[i] = fmaxf(most[i], __shfl_xor_sync(~0u, most[i], 2));
-            const float old = power(largest[i] - most[i]);
-            largest[i] = most[i];
-            weight[i] = __fmul_rn(weight[i], old);
-#pragma unroll
-            for (u32 d = 0; d < DIM / 8; d++) {
-                sums[d][i * 2] *= old;
-                sums[d][i * 2 + 1] *= old;
-            }
-        }
-#pragma unroll
-        for (u32 t = 0; t < KEYS / 8; t++)
-#pragma unroll
-            for (u32 i = 0; i < 4; i++) {
-                scores[t][i] = scores[t][i] > LOWEST ? power(__fsub_rn(scores[t][i], largest[i / 2])) : 0.0f;
-                weight[i / 2] = __fadd_rn(weight[i / 2], scores[t][i]);
-            }
-#pragma unroll
-        for (u32 t = 0; t < KEYS / 8; t += 2) {
-            const u32 a0 = narrowed(scores[t][0], scores[t][1]), a1 = narrowed(scores[t][2], scores[t][3]);
-            const u32 a2 = narrowed(scores[t + 1][0], scores[t + 1][1]);
-            const u32 a3 = narrowed(scores[t + 1][2], scores[t + 1][3]);
-#pragma unroll
-            for (u32 d = 0; d < DIM / 16; d++) {
-                u32 b[4];
-                asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                             : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
-                             : "r"(v + t * 8 * Keys<DIM>::V_ROW + d * 32));
-                mma(sums[d * 2], a0, a1, a2, a3, b[0], b[1]);
-                mma(sums[d * 2 + 1], a0, a1, a2, a3, b[2], b[3]);
-            }
-        }
-    }
-
-    // Adds up the weight over the quad.
-    __device__ void close()
-    {
-#pragma unroll
-        for (u32 i = 0; i < 2; i++) {
-            weight[i] += __shfl_xor_sync(~0u, weight[i], 1);
-            weight[i] += __shfl_xor_sync(~0u, weight[i], 2);
-        }
-    }
-
-    // To or from an array of vectors, of which `mine` is this lane's first.
-    __device__ void put(float *vectors, u32 mine, u32 lane) const
-    {
-#pragma unroll
-        for (u32 i = 0; i < 2; i++) {
-            float *to = vectors + (mine + i * 8) * held<DIM>();
-#pragma unroll
-            for (u32 d = 0; d < DIM / 8; d++)
-                *(float2 *)(to + d * 8 + lane % 4 * 2) = make_float2(sums[d][i * 2], sums[d][i * 2 + 1]);
-            if (lane % 4 == 0)
-                *(float2 *)(to + DIM) = make_float2(largest[i], weight[i]);
-        }
-    }
-
-    // Merges with what another warp put.
-    __device__ void meet(const float *vectors, u32 mine, u32 lane)
-    {
-#pragma unroll
-        for (u32 i = 0; i < 2; i++) {
-            const float *from = vectors + (mine + i * 8) * held<DIM>();
-            const float2 its = *(const float2 *)(from + DIM);
-            const float most = fmaxf(largest[i], its.x);
-            const float old = power(largest[i] - most), more = power(its.x - most);
-            largest[i] = most;
-            weight[i] = __fadd_rn(__fmul_rn(weight[i], old), __fmul_rn(its.y, more));
-#pragma unroll
-            for (u32 d = 0; d < DIM / 8; d++) {
-                const float2 sum = *(const float2 *)(from + d * 8 + lane % 4 * 2);
-                sums[d][i * 2] = __fadd_rn(__fmul_rn(sums[d][i * 2], old), __fmul_rn(sum.x, more));
-                sums[d][i * 2 + 1] = __fadd_rn(__fmul_rn(sums[d][i * 2 + 1], old), __fmul_rn(sum.y, more));
-            }
-        }
-    }
-};
+// merges, or all of them, and merges as it goes.
 
 // Where rows of heads are written: the first of a launch is row `first` there.
 struct Out {
@@ -157,17 +38,13 @@ static __device__ void merge(const float (&sums)[RANKS][DIM / 32], const float2 
 {
     float largest = LOWEST, weight = 0.0f, all[DIM / 32] = {};
 #pragma unroll
-    for (u32 rank = 0; rank < RANKS; rank++)
-        largest = found[rank].y > 0.0f ? fmaxf(largest, found[rank].x) : largest;
-#pragma unroll
     for (u32 rank = 0; rank < RANKS; rank++) {
         if (!(found[rank].y > 0.0f))
             continue;
-        const float factor = power(found[rank].x - largest);
-        weight = __fadd_rn(weight, __fmul_rn(found[rank].y, factor));
+        const Meeting meeting(largest, weight, found[rank]);
 #pragma unroll
         for (u32 i = 0; i < DIM / 32; i++)
-            all[i] = __fadd_rn(all[i], __fmul_rn(sums[rank][i], factor));
+            all[i] = meeting.of(all[i], sums[rank][i]);
     }
     const float inverse = weight > 0.0f ? 1.0f / weight : 0.0f;
     const u32 column = head * DIM + lane * (DIM / 32);
@@ -234,11 +111,11 @@ struct Rows {
 };
 
 // What a warp finds for its vectors in the chunks of some ranks, each rank's handed to `found`.
-template <u32 DIM, typename Take>
-static __device__ void look(const Keys<DIM> &keys, const Rows &rows, const u16 *q, Walk ahead, char *shared,
+template <u32 DIM, u32 SETS, typename Take>
+static __device__ void look(const Keys<DIM, SETS> &keys, const Rows &rows, const u16 *q, Walk ahead, char *shared,
                             u32 sight, u32 window, float factor, Take found)
 {
-    typedef Keys<DIM> K;
+    typedef Keys<DIM, SETS> K;
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, set = warp / SHARES, share = warp % SHARES;
     const u32 vectors = rows.tile.rows * rows.group, high = rows.low + rows.tile.rows - 1;
     const bool works = set * 16 < vectors;
@@ -252,7 +129,7 @@ static __device__ void look(const Keys<DIM> &keys, const Rows &rows, const u16 *
         keys.fetch(ahead.chunk, places, shared + asked * K::STAGE);
     }
     wait_for_earlier();
-    for (u32 i = threadIdx.x; i < VECTORS * K::PIECES; i += THREADS) {
+    for (u32 i = threadIdx.x; i < K::VECTORS * K::PIECES; i += K::THREADS) {
         const u32 vector = i / K::PIECES, piece = i % K::PIECES;
         const bool there = vector < vectors;
         copy_async(shared + K::HELD + vector * K::K_ROW + piece * 16,
@@ -313,24 +190,16 @@ static __device__ void look(const Keys<DIM> &keys, const Rows &rows, const u16 *
         }
         // The two shares meet where the last chunk was.
         seen.close();
-        float *meeting = (float *)(shared + (slot ^ 1) * K::STAGE);
-        if (some) {
-            __syncthreads();
-            if (works && share == 1)
-                seen.put(meeting, mine, lane);
-            __syncthreads();
-            if (works && share == 0)
-                seen.meet(meeting, mine, lane);
-        }
-        found(seen, rank, works && share == 0, mine, lane);
+        found(seen, rank, Place{(float *)(shared + (slot ^ 1) * K::STAGE), share, mine, lane, some, works});
     }
     await_copies<0>();
 }
 
-template <u32 DIM> struct Given {
+template <u32 DIM, u32 SETS> struct Given {
+    typedef ::Keys<DIM, SETS> Keys;
     const u16 *q;
     u64 q_len;
-    Keys<DIM> keys;
+    Keys keys;
     const u32 *firsts;
     u64 firsts_len;
     const u32 *lengths;
@@ -341,14 +210,14 @@ template <u32 DIM> struct Given {
     u32 heads, splits, sight, window;
 
     // What the tile and the KV head of some index look at.
-    __device__ Rows look_at(u32 index, Keys<DIM> &its) const
+    __device__ Rows look_at(u32 index, Keys &its) const
     {
         its = keys;
         its.kv = index % keys.kv_heads;
         const u32 at = index / keys.kv_heads, group = heads / keys.kv_heads;
-        expect(blockDim.x == THREADS && (u64)(at + 1) * 5 <= tiles_len);
+        expect(blockDim.x == Keys::THREADS && (u64)(at + 1) * 5 <= tiles_len);
         const Tile tile = {tiles[at * 5], tiles[at * 5 + 1], tiles[at * 5 + 2], tiles[at * 5 + 3], tiles[at * 5 + 4]};
-        expect(tile.span < lengths_len && tile.span < firsts_len && tile.rows * group <= VECTORS);
+        expect(tile.span < lengths_len && tile.span < firsts_len && tile.rows * group <= Keys::VECTORS);
         expect(tile.offset <= tile.row);
         expect((u64)(tile.row + tile.rows) * heads * DIM <= q_len && out.holds(tile.row + tile.rows));
         const u32 length = lengths[tile.span];
@@ -363,7 +232,7 @@ template <u32 DIM> struct Given {
     }
 
     // The chunks that some ranks look at: those that no row sees are left out.
-    __device__ Walk walk(const Keys<DIM> &its, const Rows &rows, u32 rank, u32 end) const
+    __device__ Walk walk(const Keys &its, const Rows &rows, u32 rank, u32 end) const
     {
         const u32 all = its.behind + (its.width + CHUNK - 1) / CHUNK;
         const u32 start = rows.low < window ? 0 : (rows.low - window + 1) / CHUNK;
@@ -373,11 +242,11 @@ template <u32 DIM> struct Given {
 
 #if __CUDA_ARCH__ >= 900
 // A cluster of RANKS blocks of threads is a tile and a KV head, and merges what its ranks found.
-template <u32 DIM> static __device__ void together(const Given<DIM> &given, float factor)
+template <u32 DIM> static __device__ void together(const Given<DIM, SETS> &given, float factor)
 {
     extern __shared__ __align__(16) char shared[];
     let_next_start();
-    Keys<DIM> keys;
+    Keys<DIM, SETS> keys;
     const u32 own = blockIdx.x % RANKS;
     const Rows rows = given.look_at(blockIdx.x / RANKS, keys);
     if (rows.tile.rows == 0) {
@@ -385,17 +254,18 @@ template <u32 DIM> static __device__ void together(const Given<DIM> &given, floa
         return;
     }
     float *found = (float *)shared;
-    look<DIM>(keys, rows, given.q, given.walk(keys, rows, own, own + 1), shared, given.sight, given.window, factor,
-              [=](const Seen<DIM> &seen, u32, bool mine, u32 vector, u32 lane) {
+    look<DIM, SETS>(keys, rows, given.q, given.walk(keys, rows, own, own + 1), shared, given.sight, given.window, factor,
+              [=](Seen<DIM> &seen, u32, const Place &at) {
+                  const bool mine = join(seen, at);
                   await_copies<0>();
                   __syncthreads();
                   if (mine)
-                      seen.put(found, vector, lane);
+                      seen.put(found, at.mine, at.lane);
               });
     arrive();
     await_cluster();
     const u32 lane = threadIdx.x % 32, vectors = rows.tile.rows * rows.group;
-    for (u32 vector = threadIdx.x / 32 * RANKS + own; vector < vectors; vector += THREADS / 32 * RANKS) {
+    for (u32 vector = threadIdx.x / 32 * RANKS + own; vector < vectors; vector += blockDim.x / 32 * RANKS) {
         const float *from = found + vector * held<DIM>();
         float sums[RANKS][DIM / 32];
         float2 its[RANKS];
@@ -419,11 +289,11 @@ template <u32 DIM> static __device__ void together(const Given<DIM> &given, floa
 
 // parts[row][head][rank] = what the rank found, `each` ranks to a block of threads.
 template <u32 DIM>
-static __device__ void apart(const Given<DIM> &given, float *parts, u64 parts_len, u32 each, float factor)
+static __device__ void apart(const Given<DIM, SETS> &given, float *parts, u64 parts_len, u32 each, float factor)
 {
     extern __shared__ __align__(16) char shared[];
     let_next_start();
-    Keys<DIM> keys;
+    Keys<DIM, SETS> keys;
     const u32 blocks = RANKS / each, first = blockIdx.x % blocks * each;
     const Rows rows = given.look_at(blockIdx.x / blocks, keys);
     if (rows.tile.rows == 0) {
@@ -432,8 +302,10 @@ static __device__ void apart(const Given<DIM> &given, float *parts, u64 parts_le
     }
     expect(each > 0 && RANKS % each == 0);
     expect((u64)(rows.tile.row + rows.tile.rows) * rows.heads * RANKS * stride<DIM>() <= parts_len);
-    look<DIM>(keys, rows, given.q, given.walk(keys, rows, first, first + each), shared, given.sight, given.window, factor,
-              [=](const Seen<DIM> &seen, u32 rank, bool mine, u32 vector, u32 lane) {
+    look<DIM, SETS>(keys, rows, given.q, given.walk(keys, rows, first, first + each), shared, given.sight, given.window, factor,
+              [=](Seen<DIM> &seen, u32 rank, const Place &at) {
+                  const u32 vector = at.mine, lane = at.lane;
+                  const bool mine = join(seen, at);
 #pragma unroll
                   for (u32 i = 0; i < 2; i++) {
                       if (!mine || vector + i * 8 >= rows.tile.rows * rows.group)
@@ -449,6 +321,43 @@ static __device__ void apart(const Given<DIM> &given, float *parts, u64 parts_le
                           *(float2 *)(part + d * 8 + lane % 4 * 2) = make_float2(seen.sums[d][i * 2], seen.sums[d][i * 2 + 1]);
                   }
               });
+}
+
+// A block of threads is a tile and a KV head, goes through all ranks and merges what it finds. Fewer vectors leave
+// a lane registers for what they have seen in the ranks before.
+template <u32 DIM> static __device__ void whole(const Given<DIM, FEWER_SETS> &given, float factor)
+{
+    typedef Keys<DIM, FEWER_SETS> K;
+    extern __shared__ __align__(16) char shared[];
+    let_next_start();
+    K keys;
+    const Rows rows = given.look_at(blockIdx.x, keys);
+    if (rows.tile.rows == 0) {
+        wait_for_earlier();
+        return;
+    }
+    Merged<DIM> all;
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    look<DIM, FEWER_SETS>(keys, rows, given.q, given.walk(keys, rows, 0, RANKS), shared, given.sight, given.window, factor,
+                          [&](Seen<DIM> &seen, u32, const Place &at) { all.add(seen, at); });
+    // Where q was; then in the order in which they lie in `out`.
+    __syncthreads();
+    all.leave(shared + K::HELD, K::K_ROW, Place{nullptr, warp % SHARES, warp / SHARES * 16 + lane / 4, lane, true, true});
+    __syncthreads();
+    const u32 count = rows.tile.rows, words = count * rows.group * (DIM / 2);
+    for (u32 i = threadIdx.x; i < words; i += K::THREADS) {
+        u32 row, head, column;
+        if (given.out.tiles) {
+            const u32 step = i / 4 / count / 4;
+            row = i / 4 % count, head = step / (DIM / 32);
+            column = step % (DIM / 32) * 32 + i % 4 * 8 + i / 4 / count % 4 * 2;
+        } else {
+            const u32 vector = i / (DIM / 2);
+            row = vector / rows.group, head = vector % rows.group, column = i % (DIM / 2) * 2;
+        }
+        const u32 *from = (const u32 *)(shared + K::HELD + (row * rows.group + head) * K::K_ROW);
+        *given.out.two(rows.tile.row + row, (rows.kv * rows.group + head) * DIM + column) = from[column / 2];
+    }
 }
 
 // out[row][head] = what the ranks found, merged in order. A warp is one head of one row.
@@ -487,13 +396,13 @@ static __device__ void combine(const float *parts, u64 parts_len, const Out &out
         u64 lengths_len, const u32 *tiles, u64 tiles_len, float *parts, u64 parts_len, u16 *out,         \
         u64 out_len, u32 heads, u32 kv_heads, u32 page_size, u32 splits, u32 sight_and_each, u32 window, \
         u32 first_and_tiles, float scale
-#define GIVEN(DIM)                                                                                       \
+#define GIVEN(DIM, SETS)                                                                                 \
     expect(page_size > 0 && (page_size & (page_size - 1)) == 0);                                         \
     const u64 len = keys_len < values_len ? keys_len : values_len;                                       \
     const u64 tail_len = tail_keys_len < tail_values_len ? tail_keys_len : tail_values_len;              \
-    const Keys<DIM> where = {keys, values, tail_keys, tail_values, len, tail_len, pages, pages_len,      \
+    const Keys<DIM, SETS> where = {keys, values, tail_keys, tail_values, len, tail_len, pages, pages_len,\
                              0, kv_heads, 0, (u32)__ffs(page_size) - 1, 0, 0, 0, 0, 0};                  \
-    const Given<DIM> given = {q, q_len, where, firsts, firsts_len, lengths, lengths_len, tiles,          \
+    const Given<DIM, SETS> given = {q, q_len, where, firsts, firsts_len, lengths, lengths_len, tiles,    \
                               tiles_len, Out(out, out_len, heads * DIM, first_and_tiles),                \
                               heads, splits, sight_and_each % 4, window};
 
@@ -507,7 +416,7 @@ const u32 SPREAD = 160, ALL = 255;
     extern "C" __global__ void __cluster_dims__(8, 1, 1) __maxnreg__(REGISTERS)                          \
         together_##DIM(PARAMETERS)                                                                       \
     {                                                                                                    \
-        GIVEN(DIM)                                                                                       \
+        GIVEN(DIM, SETS)                                                                                 \
         together<DIM>(given, scale * LOG2_E);                                                            \
     }
 #else
@@ -517,9 +426,9 @@ const u32 SPREAD = 160, ALL = 255;
 // `BLOCKS` of threads fit on a multiprocessor.
 #define ATTENTION(DIM, REGISTERS, BLOCKS)                                                                \
     TOGETHER(DIM, REGISTERS)                                                                             \
-    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) apart_##DIM(PARAMETERS)                \
+    extern "C" __global__ void __launch_bounds__(256, BLOCKS) apart_##DIM(PARAMETERS)                    \
     {                                                                                                    \
-        GIVEN(DIM)                                                                                       \
+        GIVEN(DIM, SETS)                                                                                 \
         apart<DIM>(given, parts, parts_len, sight_and_each / 4, scale * LOG2_E);                         \
     }                                                                                                    \
     extern "C" __global__ void combine_##DIM(const float *parts, u64 parts_len, u16 *out, u64 out_len,   \
@@ -531,3 +440,14 @@ const u32 SPREAD = 160, ALL = 255;
 ATTENTION(64, SPREAD, 2)
 ATTENTION(128, SPREAD, 2)
 ATTENTION(256, ALL, 1)
+
+#define WHOLE(DIM)                                                                                       \
+    extern "C" __global__ void __launch_bounds__(128, 2) whole_##DIM(PARAMETERS)                         \
+    {                                                                                                    \
+        GIVEN(DIM, FEWER_SETS)                                                                           \
+        whole<DIM>(given, scale * LOG2_E);                                                               \
+    }
+
+// Of heads of 256 elements a lane has no registers for that.
+WHOLE(64)
+WHOLE(128)

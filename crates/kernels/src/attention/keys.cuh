@@ -2,11 +2,10 @@
 
 const u32 CHUNK = 64;              // keys
 const u32 RANKS = 8;               // chunk c is the work of rank c mod RANKS
-const u32 VECTORS = 64;            // rows of the matrices
-const u32 SETS = 4;                // of 16 vectors, a warp each
+const u32 SETS = 4;                // of 16 vectors, which are rows of the matrices, a warp each
+const u32 FEWER_SETS = 2;          // where a block of threads merges what its ranks found
 const u32 SHARES = 2;              // of a chunk's keys, warps of a set beside each other: on two schedulers
 const u32 KEYS = CHUNK / SHARES;   // of a warp
-const u32 THREADS = SETS * SHARES * 32;
 const u32 STAGES = 2;              // chunks in shared memory: one is looked at, the other comes
 const float LOG2_E = 1.4426950408889634f;
 const float LOWEST = -3.402823466e38f;
@@ -35,8 +34,11 @@ static __device__ float power(float x)
     return y;
 }
 
-// Where keys are: in pages, and behind the context in an array of the launch's own rows.
-template <u32 DIM> struct Keys {
+// Where keys are: in pages, and behind the context in an array of the launch's own rows. A tile has so many
+// sets of vectors.
+template <u32 DIM, u32 SETS> struct Keys {
+    static const u32 THREADS = SETS * SHARES * 32;
+    static const u32 VECTORS = SETS * 16;
     static const u32 PIECES = DIM / 8;                    // of a key, 16 bytes each
     static const u32 EACH = CHUNK * PIECES / THREADS;     // keys of a chunk that a thread fetches a piece of
     static const u32 K_ROW = DIM * 2 + 64, V_ROW = DIM * 2 + 16; // bytes, so that lanes share no banks

@@ -7,10 +7,11 @@
 const u32 THREADS = 256;
 const u32 CHUNK = 2048; // tokens that a block of threads looks at, as cuda.rs counts them
 
-// weights[row − first][chunk] = the chunk's sum; ∞ where the choice's logit is no number. NaN adds nothing.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    weigh(const float *pieces, u64 pieces_len, const u32 *chosen, u64 chosen_len, double *weights,
-          u64 weights_len, u32 steps, u32 workers, u32 rows, u32 columns, u32 allowed, u32 first)
+// weights[row − first][chunk] = the chunk's sum; ∞ where the choice's logit is no number. NaN adds nothing. The
+// product's pieces may be whole.
+template <bool WHOLE>
+static __device__ void weigh_of(const float *pieces, u64 pieces_len, const u32 *chosen, u64 chosen_len, double *weights,
+                                u64 weights_len, u32 steps, u32 workers, u32 rows, u32 columns, u32 allowed, u32 first)
 {
     __shared__ float warps[THREADS / 32];
     let_next_start();
@@ -19,11 +20,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const u32 chunks = (allowed + CHUNK - 1) / CHUNK, at = blockIdx.x / chunks, row = first + at;
     const u32 begin = blockIdx.x % chunks * CHUNK, end = min(begin + CHUNK, allowed);
     expect(blockDim.x == THREADS && row < rows && allowed <= columns);
+    expect(!WHOLE || workers == 0);
     expect(at < chosen_len && blockIdx.x < weights_len && chosen[at] < allowed);
     const float its = sums.one(row, chosen[at]);
     float sum = 0.0f;
     for (u32 id = begin + threadIdx.x * 4; id < end; id += THREADS * 4) {
-        const float4 four = sums.four(row, id);
+        const float4 four = WHOLE ? sums.whole(row, id) : sums.four(row, id);
         const float logits[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
         for (u32 i = 0; i < 4; i++)
@@ -43,6 +45,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         weight += warps[i];
     weights[blockIdx.x] = weight;
 }
+
+#define WEIGH(NAME, WHOLE)                                                                               \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                \
+        NAME(const float *pieces, u64 pieces_len, const u32 *chosen, u64 chosen_len, double *weights,    \
+             u64 weights_len, u32 steps, u32 workers, u32 rows, u32 columns, u32 allowed, u32 first)     \
+    {                                                                                                    \
+        weigh_of<WHOLE>(pieces, pieces_len, chosen, chosen_len, weights, weights_len, steps, workers,    \
+                        rows, columns, allowed, first);                                                  \
+    }
+
+WEIGH(weigh, false)
+WEIGH(weigh_whole, true)
 
 // out[row − first] = how likely the row's choice was. A thread is a row.
 extern "C" __global__ void confidence(const double *weights, u64 weights_len, float *out, u64 out_len,

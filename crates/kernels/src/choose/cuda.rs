@@ -85,6 +85,15 @@ type DrawShaped = (
 type Weigh = (In<f32>, In<u32>, Writes<f64>, u32, u32, u32, u32, u32, u32);
 type Confidence = (In<f64>, Writes<f32>, u32);
 
+/// Whether any row of a launch is sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sampled {
+    /// All temperatures are 0.
+    None,
+    /// Some may be above.
+    Some,
+}
+
 /// How the rows of a launch draw, an entry for each row of the product.
 #[derive(Clone, Copy)]
 pub struct Draws<'j> {
@@ -96,6 +105,8 @@ pub struct Draws<'j> {
     pub positions: CudaSlice<'j, u32>,
     /// From the row's position to that of the token being chosen: 1 for a target, 0 for a drafter.
     pub shift: u32,
+    /// What is known of the temperatures.
+    pub sampled: Sampled,
 }
 
 /// Room for the best of each chunk; each has [`Choices::chunks`] entries a row.
@@ -124,6 +135,8 @@ pub struct RuledRoom<'j> {
 #[derive(Clone)]
 pub struct Choices {
     largest: Kernel<Largest>,
+    /// The same of products that were left whole.
+    largest_whole: Kernel<Largest>,
     draw: Kernel<Draw>,
     chosen: Kernel<Chosen>,
     shape: Kernel<ShapeRows>,
@@ -181,6 +194,7 @@ impl Choices {
         unsafe {
             Ok(Choices {
                 largest: module.early_kernel("largest", 0)?,
+                largest_whole: module.early_kernel("largest_whole", 0)?,
                 draw: module.early_kernel("draw", 0)?,
                 chosen: module.early_kernel("chosen", 0)?,
                 shape: module.early_kernel("shape", 0)?,
@@ -212,13 +226,14 @@ impl Choices {
     ) {
         let Pieces { at, shape, rows } = logits;
         let sizes = Sizes::new((logits, allowed), (first, out.len()), draws, &room);
-        let Draws { temperatures, seeds, positions, shift } = draws;
+        let Draws { temperatures, seeds, positions, shift, sampled } = draws;
         let (steps, workers, columns) = (shape.steps(), logits.workers(), count(shape.n));
         let chunks = count(sizes.chunks);
         let (few, begin) = (count(allowed), count(first));
         let cut = (room.largest.all(), room.ids.all());
         let given = (at, cut.0, cut.1, steps, workers, rows, columns, few, begin, chunks);
-        queue.launch(&self.largest, sizes.grid, given);
+        let largest = if workers == 0 { &self.largest_whole } else { &self.largest };
+        queue.launch(largest, sizes.grid, given);
         let given = (
             at,
             room.largest.read(),
@@ -237,7 +252,10 @@ impl Choices {
             chunks,
             shift,
         );
-        queue.launch(&self.draw, sizes.grid, given);
+        match sampled {
+            Sampled::None => {}
+            Sampled::Some => queue.launch(&self.draw, sizes.grid, given),
+        }
         let none = room.ids.read().range(0..0);
         self.choose(queue, (&sizes, first, allowed), temperatures, &room, (none, none), out);
     }
@@ -268,7 +286,7 @@ impl Choices {
         let wanted = Choices::shaped(allowed, sizes.rows);
         assert!(shaped.len() >= wanted, "room for the logits of {} rows", sizes.rows);
         assert!(cuts.len() >= 3 * sizes.rows, "room for the cuts of {} rows", sizes.rows);
-        let Draws { temperatures, seeds, positions, shift } = draws;
+        let Draws { temperatures, seeds, positions, shift, .. } = draws;
         let (few, begin, chunks) = (count(allowed), count(first), count(sizes.chunks));
         let stride = count(allowed.next_multiple_of(4));
         self.shape(queue, (logits, allowed), (first, &sizes), rules, shaped.all());
@@ -371,6 +389,8 @@ impl Choices {
 #[derive(Clone)]
 pub struct Confidences {
     weigh: Kernel<Weigh>,
+    /// The same of products that were left whole.
+    weigh_whole: Kernel<Weigh>,
     confidence: Kernel<Confidence>,
 }
 
@@ -385,6 +405,7 @@ impl Confidences {
         unsafe {
             Ok(Confidences {
                 weigh: module.early_kernel("weigh", 0)?,
+                weigh_whole: module.early_kernel("weigh_whole", 0)?,
                 confidence: module.early_kernel("confidence", 0)?,
             })
         }
@@ -423,7 +444,8 @@ impl Confidences {
             count(allowed),
             count(first),
         );
-        queue.launch(&self.weigh, grid, given);
+        let weigh = if logits.workers() == 0 { &self.weigh_whole } else { &self.weigh };
+        queue.launch(weigh, grid, given);
         let given = (weights.read(), out, count(chunks));
         queue.launch(&self.confidence, threads_for(asked, 32), given);
     }

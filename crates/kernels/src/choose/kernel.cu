@@ -91,6 +91,13 @@ struct Part {
     }
 };
 
+// Logits of a product that left its sums whole.
+struct Whole {
+    const Pieces &pieces;
+
+    __device__ float4 four(u32 row, u32 column) const { return pieces.whole(row, column); }
+};
+
 // Logits that `shape` wrote: those of the rows from `first` on.
 struct Shaped {
     const float *at;
@@ -134,6 +141,17 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const Pieces sums(pieces, pieces_len, steps, workers, rows, columns);
     expect(first + gridDim.x / chunks <= rows && allowed <= columns);
     largest_of(sums, largest, largest_len, ids, ids_len, allowed, first, chunks);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    largest_whole(const float *pieces, u64 pieces_len, float *largest, u64 largest_len, u32 *ids, u64 ids_len,
+                  u32 steps, u32 workers, u32 rows, u32 columns, u32 allowed, u32 first, u32 chunks)
+{
+    let_next_start();
+    wait_for_earlier();
+    const Pieces sums(pieces, pieces_len, steps, workers, rows, columns);
+    expect(workers == 0 && first + gridDim.x / chunks <= rows && allowed <= columns);
+    largest_of(Whole{sums}, largest, largest_len, ids, ids_len, allowed, first, chunks);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)

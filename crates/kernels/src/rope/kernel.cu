@@ -52,12 +52,25 @@ static __device__ void rope_store(const float *pieces, u64 pieces_len, const flo
     expect(q_len >= (u64)rows * heads * DIM && angles_len >= (u64)rows * DIM && slots_len >= rows);
     expect(!WHOLE || workers == 0);
     expect((norms_len == 0 || norms_len >= 2 * DIM) && blockDim.x % 32 == 0);
-    wait_for_earlier();
-    const Pieces sums(pieces, pieces_len, steps, workers, rows, all * DIM);
     const u32 unit = (blockIdx.x * blockDim.x + threadIdx.x) / LANES;
     // Lanes past the end take part in the shuffles of their warp.
     const u32 row = unit < rows * all ? unit / all : 0, head = unit < rows * all ? unit % all : 0;
     const u32 at = threadIdx.x % LANES * 4;
+    const bool value = head >= heads + kv_heads, key = head >= heads && !value, normed = norms_len > 0 && !value;
+    // No kernel writes weights.
+    float4 w[FOURS] = {};
+#pragma unroll
+    for (u32 f = 0; f < FOURS; f++)
+        if (normed)
+            w[f] = *(const float4 *)(norms + (key ? DIM : 0) + f * LANES * 4 + at);
+    wait_for_earlier();
+    // What is read does not wait for one another.
+    const Pieces sums(pieces, pieces_len, steps, workers, rows, all * DIM);
+    const u32 slot = slots[row];
+    const float4 cosine = *(const float4 *)(angles + (u64)row * DIM + at % (DIM / 2));
+    const float4 sine = *(const float4 *)(angles + (u64)row * DIM + DIM / 2 + at % (DIM / 2));
+    const float cosines[4] = {cosine.x, cosine.y, cosine.z, cosine.w};
+    const float sines[4] = {sine.x, sine.y, sine.z, sine.w};
     float x[FOURS][4], squares = 0.0f;
 #pragma unroll
     for (u32 f = 0; f < FOURS; f++) {
@@ -66,22 +79,19 @@ static __device__ void rope_store(const float *pieces, u64 pieces_len, const flo
         x[f][0] = sum.x, x[f][1] = sum.y, x[f][2] = sum.z, x[f][3] = sum.w;
         squares += x[f][0] * x[f][0] + x[f][1] * x[f][1] + x[f][2] * x[f][2] + x[f][3] * x[f][3];
     }
-    const bool value = head >= heads + kv_heads, key = head >= heads && !value;
 #pragma unroll
     for (u32 apart = LANES / 2; apart > 0; apart /= 2)
         squares += __shfl_xor_sync(~0u, squares, apart);
-    if (norms_len > 0 && !value) {
+    if (normed) {
         const float inverse = 1.0f / sqrtf(squares / DIM + eps);
 #pragma unroll
         for (u32 f = 0; f < FOURS; f++) {
-            const float4 w = *(const float4 *)(norms + (key ? DIM : 0) + f * LANES * 4 + at);
-            x[f][0] = x[f][0] * inverse * w.x;
-            x[f][1] = x[f][1] * inverse * w.y;
-            x[f][2] = x[f][2] * inverse * w.z;
-            x[f][3] = x[f][3] * inverse * w.w;
+            x[f][0] = x[f][0] * inverse * w[f].x;
+            x[f][1] = x[f][1] * inverse * w[f].y;
+            x[f][2] = x[f][2] * inverse * w[f].z;
+            x[f][3] = x[f][3] * inverse * w[f].w;
         }
     }
-    const float *cosines = angles + (u64)row * DIM + at % (DIM / 2), *sines = cosines + DIM / 2;
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {
         if (FOURS == 2) {
@@ -106,7 +116,7 @@ static __device__ void rope_store(const float *pieces, u64 pieces_len, const flo
             *(uint2 *)(q + ((u64)row * heads + head) * DIM + element) = halves;
             continue;
         }
-        const u32 slot = slots[row], page = slot / page_size, kv = (head - heads) % kv_heads;
+        const u32 page = slot / page_size, kv = (head - heads) % kv_heads;
         const u64 to = (((u64)page * kv_heads + kv) * page_size + slot % page_size) * DIM + element;
         expect(to + 4 <= (value ? values_len : keys_len));
         *(uint2 *)((value ? values : keys) + to) = halves;

@@ -6,7 +6,7 @@ use crate::card::{Card, close, lined, narrowed, widened};
 use crate::random::Random;
 use crate::rope::Step;
 use kernels::attention::Sight;
-use kernels::attention::cuda::{Attended, Attention, Out, SPLIT, TILE, Tail, tiles};
+use kernels::attention::cuda::{Attended, Attention, Out, SPLIT, TILE, Tail, Tiling, tiles};
 use kernels::gemm::cuda::Layout;
 use kernels::rope::cuda::{Heads, StepRows};
 
@@ -100,10 +100,16 @@ impl Case {
             most = most.max(stored.div_ceil(SPLIT));
         }
         let splits = most + 1 + random.below(3);
-        let mut tiles = tiles(self.heads, &spans);
+        let (mut tiles, tiling) = tiles(self.heads, &spans);
         // And some of no rows.
         tiles.resize(tiles.len() + random.below(3) * TILE, 0);
-        let out = self.launch(card, &step, splits, &tiles, [&q, &keys, &values, &tail_k, &tail_v]);
+        let out = self.launch(
+            card,
+            &step,
+            splits,
+            (&tiles, tiling),
+            [&q, &keys, &values, &tail_k, &tail_v],
+        );
         spans.iter().map(|&(at, rows, _)| out[at * width..(at + rows) * width].to_vec()).collect()
     }
 
@@ -112,7 +118,7 @@ impl Case {
         card: &Card,
         step: &Step,
         splits: usize,
-        tiles: &[u32],
+        (tiles, tiling): (&[u32], Tiling),
         given: [&[u16]; 5],
     ) -> Vec<u16> {
         let attention = Attention::load(&card.cuda).expect("the attention loads");
@@ -154,8 +160,18 @@ impl Case {
                     }
                 };
                 let step = StepRows { lengths, spans, offsets, firsts, pages, page_size };
-                let attended =
-                    Attended { keys, values, tail, step, tiles, heads, splits, scale, window };
+                let attended = Attended {
+                    keys,
+                    values,
+                    tail,
+                    step,
+                    tiles,
+                    tiling,
+                    heads,
+                    splits,
+                    scale,
+                    window,
+                };
                 attention.launch(queue, attended, q, parts, Out { to: out, first, layout });
             },
         );
@@ -307,14 +323,17 @@ fn alone(
     }
 }
 
-/// Where there are many tiles, ranks take turns in a block of threads; where there are few, each has its
-/// own. The bits are the same.
+/// Where there are many tiles, ranks take turns in a block of threads, which merges what they found or leaves it to
+/// others; where there are few, each has its own. The bits are the same.
 #[test]
 fn many_requests_have_the_bits_of_one() {
     let (card, mut random) = (card(), Random::fresh());
     for heads in [HEADS[0], HEADS[1], HEADS[3]] {
         for kind in KINDS {
-            in_a_crowd(&card, &mut random, (heads, kind), 700);
+            in_a_crowd(&card, &mut random, (heads, None, kind), (700, 3));
+            in_a_crowd(&card, &mut random, (heads, Some(100), kind), (300, 3));
+            // Too many for tiles whose ranks are merged at once.
+            in_a_crowd(&card, &mut random, (heads, None, kind), (200, 20));
         }
     }
 }
@@ -322,14 +341,21 @@ fn many_requests_have_the_bits_of_one() {
 /// As much of it as a checker follows that slows it down a hundredfold.
 #[test]
 fn few_of_many_requests_have_the_bits_of_one() {
-    in_a_crowd(&card(), &mut Random::fresh(), (HEADS[1], Kind::Causal), 200);
+    let (card, mut random) = (card(), Random::fresh());
+    in_a_crowd(&card, &mut random, (HEADS[1], None, Kind::Causal), (200, 3));
+    in_a_crowd(&card, &mut random, (HEADS[1], Some(70), Kind::Causal), (100, 20));
 }
 
-/// Holds 100 requests with contexts of up to `most` tokens to f64, and some of them to what they are alone.
-fn in_a_crowd(card: &Card, random: &mut Random, (heads, kind): (Heads, Kind), most: usize) {
+/// Holds 100 requests with contexts and rows of up to `most` to f64, and some of them to what they are alone.
+fn in_a_crowd(
+    card: &Card,
+    random: &mut Random,
+    (heads, window, kind): (Heads, Option<usize>, Kind),
+    most: (usize, usize),
+) {
     let shapes: Vec<(usize, usize)> =
-        (0..100).map(|_| (random.below(most), 1 + random.below(3))).collect();
-    let mut case = Case::new(random, (heads, None, kind), &shapes);
+        (0..100).map(|_| (random.below(most.0), 1 + random.below(most.1))).collect();
+    let mut case = Case::new(random, (heads, window, kind), &shapes);
     let whole = case.run(card, random, 16, (0, usize::MAX));
     for (got, want) in whole.iter().zip(case.reference()) {
         // As in `attention_matches`.
@@ -338,7 +364,7 @@ fn in_a_crowd(card: &Card, random: &mut Random, (heads, kind): (Heads, Kind), mo
         });
     }
     for at in [97, 50, 3] {
-        let one = Case { requests: vec![case.requests.remove(at)], heads, window: None, kind };
+        let one = Case { requests: vec![case.requests.remove(at)], heads, window, kind };
         let got = one.run(card, random, 8, (0, usize::MAX));
         assert!(got[0] == whole[at], "{heads:?} {kind:?}: request {at} alone");
     }

@@ -5,7 +5,7 @@ use crate::card::{Buffer, Card, narrowed};
 use crate::gemm::Weight;
 use crate::random::Random;
 use device::Cpu;
-use kernels::choose::cuda::{Choices, Draws, Room};
+use kernels::choose::cuda::{Choices, Draws, Room, Sampled};
 use kernels::choose::{Draw, choose};
 use kernels::cuda::Pieces;
 use kernels::gemm::cuda::{Products, Shape};
@@ -68,6 +68,8 @@ impl Case {
         let mut drawn = card.put(&vec![u32::MAX; wanted]);
         let mut out = card.put(&vec![u32::MAX; chosen]);
         let &Case { rows, first, allowed, shift, .. } = self;
+        let above = self.temperatures.iter().any(|&temperature| temperature > 0.0);
+        let sampled = if above { Sampled::Some } else { Sampled::None };
         lane.launch(
             "choose",
             (
@@ -83,7 +85,7 @@ impl Case {
             ),
             move |((queue, at), draws, (largest, ids), (scores, drawn), out)| {
                 let (temperatures, seeds, positions) = draws;
-                let draws = Draws { temperatures, seeds, positions, shift };
+                let draws = Draws { temperatures, seeds, positions, shift, sampled };
                 let room = Room { largest, ids, scores, drawn };
                 let logits = Pieces { at, shape, rows: rows as u32 };
                 choices.launch(queue, (logits, allowed), first, draws, room, out);
@@ -104,15 +106,20 @@ fn choices_are_the_cpu_s() {
         let rows = narrowed(&random.floats(vocab.div_ceil(3) * 64, 1.0));
         let plain: Vec<u16> = rows.iter().cycle().copied().take(vocab * 64).collect();
         let weight = Weight::new(&card, plain, Shape::new(vocab, 64, card.cuda.multiprocessors()));
-        for launch in [(1, 0, 1), (16, 1, 0), (40, 0, 1)] {
+        // The last leaves its sums whole.
+        for launch in [(1, 0, 1), (16, 1, 0), (40, 0, 1), (200, 7, 0)] {
             let mut x = narrowed(&random.floats(launch.0 * 64, 1.5));
             if launch.0 == 40 {
                 x[3 * 64..4 * 64].fill(0x7fff);
             }
-            let case = Case::random(&mut random, launch, allowed);
-            let want = case.on_cpu(&weight.times(&card, &products, &x));
-            let got = case.on_card(&card, weight.shape, &weight.pieces(&card, &products, &x));
-            assert_eq!(got, want, "{launch:?} of {allowed} of {vocab}");
+            let mut case = Case::random(&mut random, launch, allowed);
+            let logits = weight.times(&card, &products, &x);
+            let pieces = weight.pieces(&card, &products, &x);
+            let got = case.on_card(&card, weight.shape, &pieces);
+            assert_eq!(got, case.on_cpu(&logits), "{launch:?} of {allowed} of {vocab}");
+            case.temperatures.fill(0.0);
+            let got = case.on_card(&card, weight.shape, &pieces);
+            assert_eq!(got, case.on_cpu(&logits), "greedy, {launch:?} of {allowed} of {vocab}");
         }
     }
 }

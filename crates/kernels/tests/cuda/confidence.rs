@@ -53,7 +53,7 @@ fn confidences_match_f64_and_depend_on_their_row() {
     {
         let shape = Shape::new(vocab, 64, card.cuda.multiprocessors());
         let weight = Weight::new(&card, narrowed(&random.floats(vocab * 64, 1.0)), shape);
-        for (rows, first) in [(1, 0), (16, 1), (75, 0)] {
+        for (rows, first) in [(1, 0), (16, 1), (75, 0), (200, 3)] {
             let x = narrowed(&random.floats(rows * 64, 1.5));
             let logits = weight.times(&card, &products, &x);
             let logits = logits.chunks_exact(vocab).map(|row| &row[..allowed]);

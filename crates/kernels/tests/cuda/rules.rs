@@ -5,7 +5,7 @@ use crate::card::{Buffer, Card, narrowed};
 use crate::gemm::Weight;
 use crate::random::Random;
 use device::Cpu;
-use kernels::choose::cuda::{Choices, Draws, Room, RuledRoom, Rules, Written};
+use kernels::choose::cuda::{Choices, Draws, Room, RuledRoom, Rules, Sampled, Written};
 use kernels::choose::{Counts, Draw, Penalties, Shape, choose};
 use kernels::cuda::Pieces;
 use kernels::gemm::cuda::{Products, Shape as Weights};
@@ -191,7 +191,8 @@ impl Case {
                 scores,
             )| {
                 let rules = Rules::of(words, (rows, 0..rows), named);
-                let draws = Draws { temperatures, seeds, positions, shift: 1 };
+                let draws =
+                    Draws { temperatures, seeds, positions, shift: 1, sampled: Sampled::Some };
                 let Ok([largest, logits, cuts]) = <[_; 3]>::try_from(floats) else {
                     panic!("three buffers")
                 };

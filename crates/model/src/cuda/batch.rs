@@ -4,7 +4,7 @@
 
 use super::room::Room;
 use crate::pass::Pass;
-use kernels::attention::cuda::{Attention, SPLIT, TILE, tiles};
+use kernels::attention::cuda::{Attention, SPLIT, TILE, Tiling, tiles};
 use kernels::gemm::cuda;
 use kernels::rope::cuda::Heads;
 use std::ops::Range;
@@ -102,6 +102,7 @@ pub(crate) struct Slice {
     pub(crate) rows: Range<usize>,
     /// Its tiles.
     pub(crate) tiles: Range<usize>,
+    pub(crate) tiling: Tiling,
 }
 
 /// The shape of a batch: what a captured graph is for.
@@ -183,9 +184,10 @@ impl Batch {
                 .map(|(i, run)| (run.start - start, run.len, at + i))
                 .collect();
             let first = all_tiles.len() / TILE;
-            all_tiles.extend(tiles(heads, &parts));
+            let (own, tiling) = tiles(heads, &parts);
+            all_tiles.extend(own);
             at += slice.len();
-            cut.push(Slice { rows: start..end, tiles: first..all_tiles.len() / TILE });
+            cut.push(Slice { rows: start..end, tiles: first..all_tiles.len() / TILE, tiling });
         }
         if filled.is_some() {
             // Tiles of no rows.
@@ -193,7 +195,7 @@ impl Batch {
             while all_tiles.len() < TILE * wanted {
                 all_tiles.extend([0, 0, word(nobody), 0, 0]);
             }
-            cut = vec![Slice { rows: 0..rows, tiles: 0..wanted }];
+            cut = vec![Slice { rows: 0..rows, tiles: 0..wanted, tiling: cut[0].tiling }];
         }
         let regions = Regions { rows, tiles: all_tiles.len() / TILE };
         let mut words = vec![0; regions.pages()];

@@ -5,18 +5,24 @@ use super::pass::{From, Ids, Input, Program, Work, pieces, times};
 use super::plan::Weight;
 use super::room::{Best, SLAB, draw_words};
 use device::cuda::CudaSlice;
-use kernels::choose::cuda::{Draws, Lists, Room, RuledRoom, Rules};
+use kernels::choose::cuda::{Draws, Lists, Room, RuledRoom, Rules, Sampled};
 use kernels::gemm::cuda::{Layout, Shape};
 use std::ops::Range;
 
 /// How the rows of a tile draw, of words for `rows` rows.
-fn draws<'w>(words: CudaSlice<'w, u32>, rows: usize, tile: &Range<usize>) -> Draws<'w> {
+fn draws<'w>(
+    words: CudaSlice<'w, u32>,
+    rows: usize,
+    tile: &Range<usize>,
+    sampled: Sampled,
+) -> Draws<'w> {
     let own = |first: usize| first + tile.start..first + tile.end;
     Draws {
         temperatures: words.range(own(2 * rows)).numbers(),
         seeds: words.range(times(tile, 2)).numbers(),
         positions: words.range(own(3 * rows)),
         shift: 0,
+        sampled,
     }
 }
 
@@ -46,7 +52,13 @@ impl Program {
 
     /// Chooses for each of `rows` rows as the words of `draws` say: seeds, temperatures, and positions
     /// of the tokens that are chosen. Of ids that are proposed, it also finds how sure the drafter is.
-    pub(super) fn choose(&self, work: &mut Work<'_>, rows: usize, from: From, ids: Ids) {
+    pub(super) fn choose(
+        &self,
+        work: &mut Work<'_>,
+        (rows, sampled): (usize, Sampled),
+        from: From,
+        ids: Ids,
+    ) {
         let (head, allowed) = self.head(ids);
         let input = match from {
             From::All => Input::Hidden(Layout::Rows),
@@ -54,7 +66,8 @@ impl Program {
         };
         self.product(work, (&head, input), rows, |work, tile| {
             let scratch = &mut work.scratch;
-            let (draws, room) = (draws(scratch.draws.read(), rows, tile), room(&mut scratch.best));
+            let draws = draws(scratch.draws.read(), rows, tile, sampled);
+            let room = room(&mut scratch.best);
             let logits = (pieces(&scratch.pieces, &head, tile), allowed);
             let out = scratch.chosen.range(tile.clone());
             self.kernels.choices.launch(work.queue, logits, 0, draws, room, out);
@@ -101,7 +114,7 @@ impl Program {
             };
             let logits = (pieces(&scratch.pieces, &head, tile), allowed);
             let out = scratch.chosen.range(tile.clone());
-            let ruled = (draws(words, rows, tile), rules);
+            let ruled = (draws(words, rows, tile, Sampled::Some), rules);
             self.kernels.choices.launch_ruled(work.queue, logits, 0, ruled, room, out);
             self.judge(work, (&head, allowed), (rows, ids), tile);
         });

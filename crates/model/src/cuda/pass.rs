@@ -10,8 +10,8 @@ use super::plan::{Body, Drafter, Layer, Plan, Weight};
 use super::room::{Room, Scratch, draw_words, tile_of};
 use device::cuda::{CudaSlice, CudaSliceMut, Queue};
 use kernels::attention::Sight;
-use kernels::attention::cuda::{Attended, Out, TILE, Tail};
-use kernels::choose::cuda::Lists;
+use kernels::attention::cuda::{Attended, Out, TILE, Tail, Tiling};
+use kernels::choose::cuda::{Lists, Sampled};
 use kernels::cuda::Pieces;
 use kernels::gemm::cuda::{Behind, Layout, Lines, MOST_ROWS};
 use kernels::norm::cuda::Kept;
@@ -52,11 +52,11 @@ pub(crate) enum What {
     /// The target's layers, and the normed outputs of all rows.
     Verify { cut: Cut, taps: Taps },
     /// The drafter's layers over blocks, and a choice for those that are asked for.
-    Draft { cut: Cut, asked: Asked },
+    Draft { cut: Cut, asked: Asked, sampled: Sampled },
     /// The drafter's keys and values of so many rows of features.
     Absorb { rows: usize },
     /// A choice for each of so many rows.
-    Choose { rows: usize, from: From },
+    Choose { rows: usize, from: From, sampled: Sampled },
     /// The same with the rules of each row, for picked rows.
     Rule { rows: usize, ids: Ids, lists: Lists },
     /// The logits of so many picked rows.
@@ -161,9 +161,11 @@ impl Program {
         let mut work = Work::new(seen, &self.room);
         match &self.what {
             What::Verify { cut, taps } => self.verify(&mut work, cut, *taps),
-            What::Draft { cut, asked } => self.draft(&mut work, cut, *asked),
+            What::Draft { cut, asked, sampled } => self.draft(&mut work, cut, (*asked, *sampled)),
             What::Absorb { rows } => self.absorb(&mut work, *rows),
-            What::Choose { rows, from } => self.choose(&mut work, *rows, *from, Ids::All),
+            What::Choose { rows, from, sampled } => {
+                self.choose(&mut work, (*rows, *sampled), *from, Ids::All);
+            }
             What::Rule { rows, ids, lists } => self.rule(&mut work, (*rows, *ids), *lists),
             What::Logits { rows, ids } => self.logits(&mut work, *rows, *ids),
         }
@@ -247,7 +249,7 @@ impl Program {
     fn begin(&self, work: &mut Work<'_>, body: &Body, cut: &Cut) {
         let (rows, hidden) = (cut.regions.rows, body.sizes.hidden);
         let scratch = &mut work.scratch;
-        let all = Slice { rows: 0..rows, tiles: 0..0 };
+        let all = Slice { rows: 0..rows, tiles: 0..0, tiling: Tiling::Any };
         let of = step(scratch.batch.read(), cut, &all, self.room.page_size);
         let to = Placed {
             positions: scratch.positions.all(),
@@ -372,6 +374,7 @@ impl Program {
                 tail,
                 step: step(scratch.batch.read(), cut, slice, self.room.page_size),
                 tiles: scratch.batch.read().range(tiles),
+                tiling: slice.tiling,
                 heads: sizes.heads,
                 splits: cut.splits,
                 scale: sizes.scale(),
@@ -393,7 +396,7 @@ impl Program {
         self.layers(work, &self.plan.target, cut, (None, taps));
     }
 
-    fn draft(&self, work: &mut Work<'_>, cut: &Cut, asked: Asked) {
+    fn draft(&self, work: &mut Work<'_>, cut: &Cut, (asked, sampled): (Asked, Sampled)) {
         let drafter = self.drafter();
         self.layers(work, &drafter.body, cut, (Some(&drafter.sight), &[]));
         let (rows, from) = match asked {
@@ -406,7 +409,7 @@ impl Program {
                 (rows, From::Picked)
             }
         };
-        self.choose(work, rows, from, Ids::Proposed);
+        self.choose(work, (rows, sampled), from, Ids::Proposed);
     }
 
     fn drafter(&self) -> &Drafter {

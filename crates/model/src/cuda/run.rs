@@ -14,7 +14,7 @@ use device::{
     Device, Element, Forward, Graph, HeldQueue, HeldView, HeldViewMut, Lane, OnQueue, Pending,
     Readback, Reading, Reason, Shared, Staging, View, ViewMut, Writing,
 };
-use kernels::choose::cuda::Written;
+use kernels::choose::cuda::{Sampled, Written};
 use kernels::choose::{Draw, Shape};
 use kernels::gemm::cuda::{MOST_ROWS, TILE};
 use std::collections::HashMap;
@@ -171,6 +171,10 @@ fn words_of(draws: &[Draw], rows: usize) -> Vec<u32> {
     words
 }
 
+fn sampled(draws: &[Draw]) -> Sampled {
+    if draws.iter().any(|draw| draw.temperature > 0.0) { Sampled::Some } else { Sampled::None }
+}
+
 /// Waits without going to sleep, whose end would come late: what follows is on the card's way.
 fn land<T: Element>(pending: Pending<T, Cuda>, cuda: &Cuda) -> Vec<T> {
     while !pending.arrived() && cuda.lost().is_none() {
@@ -209,11 +213,10 @@ impl CardPair {
     }
 
     /// Numbers of rows of the target's passes, ascending: one of fewer rows costs what one of the next of them does.
-    /// Three tiles of rows cost nearly what four do, since two share a weight.
     pub fn stairs(&self) -> Vec<usize> {
         let few = std::iter::successors(Some(1), |rows| Some(2 * rows))
             .take_while(|&rows| rows < 2 * TILE);
-        few.chain((2 * TILE..=self.room.rows).step_by(2 * TILE)).collect()
+        few.chain((2 * TILE..=self.room.rows).step_by(TILE)).collect()
     }
 
     /// Chooses the next token after each of some rows of the target's last pass, greedily or with noise:
@@ -224,7 +227,7 @@ impl CardPair {
         if from == From::Picked {
             self.pick(rows);
         }
-        let what = What::Choose { rows: filled, from };
+        let what = What::Choose { rows: filled, from, sampled: sampled(draws) };
         self.enqueue((&words_of(draws, filled), &[]), what, often);
         self.found(rows.len(), filled, Ids::All)
     }
@@ -328,7 +331,7 @@ impl CardPair {
             // The head reads its weight once, for some of them or all.
             let mut every = vec![NOTHING; all];
             rows.iter().zip(draws).for_each(|(&row, draw)| every[row] = *draw);
-            let what = What::Draft { cut, asked: Asked::All };
+            let what = What::Draft { cut, asked: Asked::All, sampled: sampled(draws) };
             self.enqueue((&words_of(&every, all), &words), what, its);
             let found = self.found(pass.rows(), all, Ids::Proposed);
             return Found {
@@ -341,7 +344,7 @@ impl CardPair {
         let first = *rows.first().expect("a row that chooses");
         let numbers = rows.iter().chain(std::iter::repeat(&first)).take(filled);
         asked.extend(numbers.map(|&row| u32::try_from(row).expect("a pass has few rows")));
-        let what = What::Draft { cut, asked: Asked::Some(filled) };
+        let what = What::Draft { cut, asked: Asked::Some(filled), sampled: sampled(draws) };
         self.enqueue((&asked, &words), what, its);
         self.found(rows.len(), filled, Ids::Proposed)
     }

@@ -16,10 +16,20 @@ struct Machine {
     name: &'static str,
     /// The target's pass, by tokens.
     verify: &'static [(usize, f64)],
-    /// The drafter's, by requests.
+    /// The drafter's, by requests, or by the positions that they draft where there are blocks.
     draft: &'static [(usize, f64)],
     /// Taking in a committed token.
     absorb: f64,
+    /// The numbers of positions that the drafter knows.
+    blocks: &'static [usize],
+    /// Numbers of tokens of which any other costs what the next of them does, and positions likewise.
+    stairs: &'static [usize],
+}
+
+impl Machine {
+    fn stair(&self, count: usize) -> usize {
+        self.stairs.iter().copied().find(|&stair| stair >= count).unwrap_or(count)
+    }
 }
 
 /// The default pair on two CPU cores: every token costs.
@@ -28,6 +38,16 @@ const CPU: Machine = Machine {
     verify: &[(1, 3.5), (4, 4.4), (8, 5.6), (16, 9.8), (64, 36.0), (512, 280.0)],
     draft: &[(1, 2.5), (2, 4.0), (64, 95.0)],
     absorb: 0.012,
+    blocks: &[],
+    stairs: &[],
+};
+
+/// The same, whose drafter knows narrow blocks too.
+const CPU_IN_BLOCKS: Machine = Machine {
+    name: "two cores with blocks",
+    draft: &[(4, 1.6), (8, 2.5), (16, 4.0), (512, 95.0)],
+    blocks: &[4, WIDTH],
+    ..CPU
 };
 
 /// An 8B pair on one large GPU: reading the weights is what costs.
@@ -36,6 +56,36 @@ const GPU: Machine = Machine {
     verify: &[(1, 4.2), (16, 4.3), (64, 4.5), (128, 4.7), (256, 6.8), (512, 11.8)],
     draft: &[(1, 0.8), (16, 0.9), (64, 1.4), (256, 4.0)],
     absorb: 0.001,
+    blocks: &[],
+    stairs: &[],
+};
+
+/// An 8B pair on an H200, where passes of many rows go in tiles; the drafter knows narrow blocks too.
+const H200: Machine = Machine {
+    name: "an H200 with blocks",
+    verify: &[
+        (1, 4.0),
+        (16, 4.4),
+        (32, 5.0),
+        (64, 6.3),
+        (128, 7.6),
+        (256, 11.4),
+        (384, 15.3),
+        (512, 18.5),
+    ],
+    draft: &[
+        (4, 0.7),
+        (16, 0.76),
+        (64, 1.0),
+        (128, 1.3),
+        (256, 2.0),
+        (384, 2.9),
+        (512, 3.3),
+        (1024, 6.6),
+    ],
+    absorb: 0.001,
+    blocks: &[4, 8, 16],
+    stairs: &[1, 2, 4, 8, 16, 32, 64, 128, 256, 384, 512],
 };
 
 /// How often drafts are accepted: the chance of one after those before it, for a request.
@@ -50,6 +100,8 @@ enum Drafts {
     Told,
     Useless,
     Perfect,
+    /// All alike: τ 6.48 in blocks of 16.
+    Alike,
 }
 
 impl Drafts {
@@ -68,6 +120,7 @@ impl Drafts {
             Drafts::Sampled => 0.4 + 0.25 * share,
             Drafts::Useless => 0.0,
             Drafts::Perfect => 1.0,
+            Drafts::Alike => 0.8593,
         }
     }
 }
@@ -113,9 +166,19 @@ impl Run {
     }
 }
 
-fn request(id: u64, speculation: Speculation) -> Request {
+/// Tokens of a request's output: from 60 on to 200.
+fn short(id: u64) -> usize {
+    60 + id as usize * 77 % 140
+}
+
+/// The same, so long that a step seldom has another one's prompt beside it.
+fn long(id: u64) -> usize {
+    400 + id as usize * 77 % 60
+}
+
+fn request(id: u64, tokens: usize, speculation: Speculation) -> Request {
     Request {
-        limits: Limits { max_tokens: Some(60 + id as usize * 77 % 140), ..Limits::default() },
+        limits: Limits { max_tokens: Some(tokens), ..Limits::default() },
         speculation,
         ..Request::new((0..PROMPT as u32).map(|i| i + 100 * id as u32).collect())
     }
@@ -127,31 +190,49 @@ fn scheduler(machine: &Machine, running: usize, known: Known) -> Scheduler {
         CostCurve::measured(counts.iter().map(|&count| (count, curve.seconds(count))))
     };
     let cost = match known {
-        Known::Measured => StepCost {
-            verify: known_at(&[1, 4], machine.verify),
-            draft: known_at(&[1], machine.draft),
-        },
+        Known::Measured => {
+            let mut verify = CostCurve::of_stairs(machine.stairs.to_vec());
+            let curve = CostCurve::measured(machine.verify.iter().copied());
+            [1, 4].iter().for_each(|&count| verify.learn(count, curve.seconds(count)));
+            let ends = match machine.blocks {
+                [] => vec![1],
+                [first, .., last] => vec![*first, *last],
+                [only] => vec![*only],
+            };
+            StepCost {
+                verify,
+                draft: known_at(&ends, machine.draft),
+                blocks: machine.blocks.to_vec(),
+            }
+        }
         Known::Nothing => StepCost::default(),
     };
     Scheduler::new(SchedulerOptions {
         bounds: Bounds {
             vocab: usize::MAX,
             context: 1 << 20,
-            kv_tokens: running * 256,
+            kv_tokens: running * 512,
             max_width: 16,
         },
         page_size: 16,
         step_tokens: 512,
         max_running: running,
         max_waiting: usize::MAX,
-        width: WIDTH,
+        width: machine.blocks.last().copied().unwrap_or(WIDTH),
         widths: WidthPolicy::Adaptive(cost),
         discipline: Discipline::Sound,
     })
 }
 
+/// Positions of the block that is drafted for a row with room for so many drafts.
+fn room(machine: &Machine, likely: usize) -> usize {
+    let fits = machine.blocks.iter().copied().find(|&block| block > likely);
+    fits.or(machine.blocks.last().copied()).unwrap_or(usize::MAX)
+}
+
 /// What becomes of a row. `lengths` are the tokens with KV, by request, as the device knows them.
 fn device(
+    machine: &Machine,
     row: &PlannedRow,
     lengths: &mut HashMap<u64, usize>,
     drafts: Drafts,
@@ -164,9 +245,9 @@ fn device(
             let chosen = if *then == Then::Choose { vec![1] } else { vec![] };
             RowOutcome { tokens: chosen, ..RowOutcome::default() }
         }
-        Work::Block { width, price, .. } => {
+        Work::Block { width, price, likely } => {
             // The sequence's end narrows the last block.
-            let width = (*width).min(row.limit - 1 - *len);
+            let width = (*width).min(row.limit - 1 - *len).min(room(machine, *likely));
             if width == 0 {
                 return RowOutcome::default();
             }
@@ -176,6 +257,11 @@ fn device(
                 likely *= *rate as f32;
                 chances.add(likely);
                 drafted += usize::from(likely >= *price);
+            }
+            // What was not drafted is as usual.
+            for _ in rates.len()..machine.blocks.last().map_or(0, |block| block - 1) {
+                likely *= drafts.rate(row.id, dice) as f32;
+                chances.add(likely);
             }
             let accepted = rates[..drafted].iter().take_while(|rate| dice.roll() < **rate).count();
             *len += accepted + 1;
@@ -197,7 +283,7 @@ fn absorbed((planned, outcome): (&PlannedRow, &RowOutcome)) -> usize {
 fn run(
     machine: &Machine,
     running: usize,
-    count: u64,
+    (count, tokens): (u64, fn(u64) -> usize),
     drafts: Drafts,
     known: Known,
     speculation: Speculation,
@@ -205,7 +291,9 @@ fn run(
     let mut scheduler = scheduler(machine, running, known);
     let [verify, draft] =
         [machine.verify, machine.draft].map(|points| CostCurve::measured(points.iter().copied()));
-    (0..count).for_each(|id| scheduler.submit(id, request(id, speculation)).expect("it fits"));
+    (0..count).for_each(|id| {
+        scheduler.submit(id, request(id, tokens(id), speculation)).expect("it fits")
+    });
     let (mut dice, mut made) = (Dice(count), Run { tokens: 0, time: 0.0 });
     let (mut flying, mut lengths): (Option<StepPlan>, _) = (None, HashMap::new());
     loop {
@@ -216,10 +304,17 @@ fn run(
             }
             continue;
         };
-        let outcomes: Vec<RowOutcome> =
-            landed.rows.iter().map(|row| device(row, &mut lengths, drafts, &mut dice)).collect();
-        let (tokens, drafting) = (landed.verified(&outcomes), landed.drafting());
-        let (v, d) = (verify.seconds(tokens), draft.seconds(drafting));
+        let outcomes: Vec<RowOutcome> = landed
+            .rows
+            .iter()
+            .map(|row| device(machine, row, &mut lengths, drafts, &mut dice))
+            .collect();
+        let drafting: usize = match machine.blocks {
+            [] => landed.drafting().count(),
+            _ => landed.drafting().map(|likely| room(machine, likely)).sum(),
+        };
+        let tokens = machine.stair(landed.verified(&outcomes));
+        let (v, d) = (verify.seconds(tokens), draft.seconds(machine.stair(drafting)));
         made.time += v + d;
         let rows = landed.rows.iter().zip(&outcomes);
         made.time += machine.absorb * rows.map(absorbed).sum::<usize>() as f64;
@@ -235,7 +330,7 @@ fn run(
 fn ratios(machine: &Machine, drafts: Drafts, known: Known) -> Vec<(usize, f64)> {
     let ratio = |running: usize| {
         let count = 40.max(8 * running as u64);
-        let go = |speculation| run(machine, running, count, drafts, known, speculation);
+        let go = |speculation| run(machine, running, (count, short), drafts, known, speculation);
         let (plain, drafted) = (go(Speculation::Off), go(Speculation::Auto));
         assert_eq!(drafted.tokens, plain.tokens, "each request has its length");
         (running, drafted.rate() / plain.rate())
@@ -269,6 +364,8 @@ fn drafting_is_used_where_it_pays() {
         (CPU, Drafts::Greedy, &[(1, 1.05)][..]),
         (CPU, Drafts::Told, &[(1, 1.2)]),
         (CPU, Drafts::Perfect, &[(1, 2.3), (2, 1.6), (4, 1.1)]),
+        (CPU_IN_BLOCKS, Drafts::Greedy, &[(1, 1.3), (2, 1.05)]),
+        (CPU_IN_BLOCKS, Drafts::Told, &[(1, 1.25), (2, 1.05)]),
         (GPU, Drafts::Greedy, &[(1, 2.1), (2, 2.1), (4, 2.0), (8, 2.0), (16, 1.8), (32, 1.5)]),
         (GPU, Drafts::Sampled, &[(1, 1.6), (2, 1.6), (4, 1.6), (8, 1.5), (16, 1.4), (32, 1.25)]),
         (GPU, Drafts::Perfect, &[(1, 5.5), (2, 5.0), (4, 5.0), (8, 5.0), (16, 4.0), (32, 3.0)]),
@@ -278,6 +375,27 @@ fn drafting_is_used_where_it_pays() {
         {
             assert_eq!(running, *at);
             assert!(ratio >= *least, "{}, {drafts:?}, {running}: {ratio:.3}", machine.name);
+        }
+    }
+}
+
+/// No width that all requests name makes more than what the planner chooses.
+#[test]
+fn blocks_are_as_wide_as_pays() {
+    for running in [1, 4, 16, 32, 64] {
+        let count = 40.max(4 * running as u64);
+        let go = |speculation| {
+            run(&H200, running, (count, long), Drafts::Alike, Known::Measured, speculation).rate()
+        };
+        let chosen = go(Speculation::Auto);
+        let fixed =
+            [2, 3, 4, 5, 6, 8, 10, 12, 16].map(|width| (width, go(Speculation::Width(width))));
+        println!("{running}: {:.3} chosen, {fixed:.3?}", chosen);
+        for (width, rate) in fixed {
+            assert!(
+                chosen >= 0.97 * rate,
+                "{running} at once: {chosen:.3}, in blocks of {width} {rate:.3}"
+            );
         }
     }
 }

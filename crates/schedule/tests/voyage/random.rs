@@ -90,6 +90,7 @@ fn sea(page_size: usize) -> impl Strategy<Value = Sea> {
     let cost = StepCost {
         verify: CostCurve::measured([(1, 4.0), (8, 5.0), (64, 20.0)]),
         draft: CostCurve::measured([(1, 1.0), (4, 1.5)]),
+        ..StepCost::default()
     };
     let widths = vec![
         WidthPolicy::Fixed,

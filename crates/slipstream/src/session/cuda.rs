@@ -39,8 +39,8 @@ pub(super) fn load(
 pub(super) fn random(
     opening: Opening,
     cpu: &Cpu,
-    config: &Path,
+    (config, blocks): (&Path, &[usize]),
     tokenizer: &Path,
 ) -> Result<Pair, Failure> {
-    Ok(Pair::random_on(card(opening)?, cpu, config, tokenizer)?)
+    Ok(Pair::random_on(card(opening)?, cpu, (config, blocks), tokenizer)?)
 }

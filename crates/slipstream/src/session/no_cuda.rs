@@ -20,6 +20,6 @@ pub(super) fn load(
     Err(without(place))
 }
 
-pub(super) fn random(_: Opening, _: &Cpu, _: &Path, _: &Path) -> Result<Pair, Failure> {
+pub(super) fn random(_: Opening, _: &Cpu, _: (&Path, &[usize]), _: &Path) -> Result<Pair, Failure> {
     Err(without(Place::Cuda(0)))
 }

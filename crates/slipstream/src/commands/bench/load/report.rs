@@ -234,7 +234,10 @@ impl Model {
         let random = args.model.random_weights.as_ref();
         let random = random.map(|config| format!("random weights of {}", config.display()));
         let named = match &random {
-            Some(random) => Some(format!("a drafter of {random}")),
+            Some(random) => Some(format!(
+                "a drafter of {random}, as if trained for blocks of {:?}",
+                args.model.random_blocks
+            )),
             None => args.model.draft.clone().or(own),
         };
         Model {
