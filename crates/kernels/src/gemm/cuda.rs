@@ -227,11 +227,12 @@ pub enum Behind {
 
 impl Behind {
     /// Steps that a block of threads asks for at a time meanwhile. All of the ring at once is 15 MB, which
-    /// the kernels in front wait behind. A kernel of few rows does so for less time than is lost when the
+    /// the kernels in front wait behind. A short one of few rows does so for less time than is lost when the
     /// ring fills late.
     fn window(self, rows: usize) -> u32 {
         match self {
             Behind::Short if rows <= FEW_ROWS => u32::MAX,
+            Behind::Attention if rows <= FEW_ROWS => 4,
             Behind::Short | Behind::Attention => 6,
         }
     }

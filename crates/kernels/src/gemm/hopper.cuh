@@ -63,10 +63,9 @@ template <u32 STAGES> struct Slot {
 // asks for a half of a step for both, and the two blocks of columns of a band.
 template <u32 TILES, Left LEFT> struct Belt {
     static constexpr u32 HELD = LEFT == WHOLE ? TILES * TILE * BLOCK * 4 : 0; // bytes of the sums of pieces
-    static constexpr u32 BOTH = PART + TILES * PART;                     // of a step
-    static constexpr u32 QUARTER = PART / 4;                             // of a step of a tile of rows
-    // As many as there is room for.
-    static constexpr u32 STAGES = (229376 - HELD) / BOTH;
+    static constexpr u32 BOTH = PART + TILES * PART;                          // of a step
+    static constexpr u32 QUARTER = PART / 4;                                  // of a step of a tile of rows
+    static constexpr u32 STAGES = (229376 - HELD) / BOTH;                     // as many as there is room for
     typedef Slot<STAGES> At;
     typedef Work<TILES, LEFT> Its;
 
@@ -103,8 +102,7 @@ template <u32 TILES, Left LEFT> struct Belt {
         }
     }
 
-    // The same of half of the rows' steps. What is asked for more than once a step is known before: this thread
-    // has little time.
+    // The same of half of a step of the rows. Where it goes is known before: this thread has little time.
     __device__ void feed_lines(const Its &work, At &at) const
     {
         // Of two tiles a block of threads has one, in quarters that lie between those of the other; of one it has

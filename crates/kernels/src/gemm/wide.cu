@@ -91,12 +91,12 @@ template <u32 TILES, Left LEFT> static __device__ void product(const Given &give
         expect(x_len >= (u64)(rows + TILE - 1) / TILE * TILE * steps * STEP);                            \
         const u32 pieces = (blocks + 1) / 2 + (LEFT == PIECES ? workers : 0);                            \
         expect(out_len >= (u64)pieces * 2 * rows * BLOCK && columns <= blocks * BLOCK);                  \
-        product<TILES, LEFT>({(const char *)weight, (const char *)x, out, bias, blocks, steps, workers, rows,   \
-                       columns});                                                                 \
+        product<TILES, LEFT>({(const char *)weight, (const char *)x, out, bias, blocks, steps, workers,  \
+                              rows, columns});                                                           \
     }                                                                                                    \
     extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) NAME(PARAMETERS)                    \
     {                                                                                                    \
-        NAME##_of(weight, weight_len, x, x_len, out, out_len, blocks, steps, workers, rows, nullptr, 0);                                                                           \
+        NAME##_of(weight, weight_len, x, x_len, out, out_len, blocks, steps, workers, rows, nullptr, 0); \
     }                                                                                                    \
     extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)                                     \
         NAME##_biased(const float *bias, u64 bias_len, PARAMETERS)                                       \

@@ -84,7 +84,7 @@ template <u32 TILES, Left LEFT> struct Work {
         return (LEFT == PIECES ? given.workers : given.bands()) * heights(given);
     }
 
-    // Of `at_once` places. The last height may be less work, and is none's more often than others are.
+    // Of `at_once` places at a time. Heights go round, since the last may be less work than the others.
     __device__ Work(const Given &given, u32 at, u32 at_once) : given(given)
     {
         const u32 items = given.items(), steps = given.steps, workers = given.workers, all = heights(given);
@@ -150,10 +150,12 @@ template <u32 TILES> struct Sums {
 // Adds a piece to the thread's sums, to 0 if it is the first, as readers do, and writes the last. A bias is part
 // of the first piece of its band.
 template <u32 TILES, Left LEFT>
-static __device__ void put(const Work<TILES, LEFT> &work, const Part &part, u32 half, float4 *held, const Sums<TILES> &piece)
+static __device__ void put(const Work<TILES, LEFT> &work, const Part &part, u32 half, float4 *held,
+                           const Sums<TILES> &piece)
 {
     const Given &given = work.given;
-    const u32 column = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 * 2, first_row = work.first_row() + threadIdx.x % 4 * 2;
+    const u32 column = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 * 2;
+    const u32 first_row = work.first_row() + threadIdx.x % 4 * 2;
     const bool biased = given.columns > 0 && part.lo == part.band * given.steps;
     float biases[2] = {0.0f, 0.0f};
     if (biased)

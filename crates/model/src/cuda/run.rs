@@ -209,7 +209,7 @@ impl CardPair {
     }
 
     /// Numbers of rows of the target's passes, ascending: one of fewer rows costs what one of the next of them does.
-    /// Three tiles of rows cost nearly what four do, since two share a weight.
+    /// Three tiles of rows cost nearly what four do, since two are multiplied at a time.
     pub fn stairs(&self) -> Vec<usize> {
         let few = std::iter::successors(Some(1), |rows| Some(2 * rows))
             .take_while(|&rows| rows < 2 * TILE);
