@@ -150,10 +150,7 @@ impl Part {
     pub(crate) fn bytes(self, plan: &Plan, rows: usize, context: usize) -> f64 {
         let (model, layer) = (&plan.model, &plan.target[0]);
         let (hidden, q, kv) = (model.hidden, model.q(), model.kv());
-        let sums = |weight: &Weight| {
-            let shape = weight.shape;
-            ((shape.n.div_ceil(128) + shape.workers() as usize) * 128 * 4 * rows) as f64
-        };
+        let sums = |weight: &Weight| (4 * weight.shape.sums(rows)) as f64;
         let row = |bytes: usize| (rows * bytes) as f64;
         let product = |weight: &Weight| weight.bytes() + row(2 * weight.shape.k) + sums(weight);
         match self {

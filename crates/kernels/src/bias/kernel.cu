@@ -1,4 +1,4 @@
-// Biases, added to the pieces of a product where they lie: to the first piece of each block of columns.
+// Biases, added to the pieces of a product where they lie: to the first piece of each band.
 // The others follow in order, so a row's sum starts with the bias whatever the number of rows.
 
 // pieces[row][column] += bias[column].
@@ -11,8 +11,8 @@ extern "C" __global__ void add_bias(float *pieces, u64 pieces_len, const float *
     const Pieces sums(pieces, pieces_len, steps, workers, rows, columns);
     const u64 all = (u64)rows * columns;
     for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < all; i += gridDim.x * (u64)blockDim.x) {
-        const u32 row = (u32)(i / columns), column = (u32)(i % columns), block = column / BLOCK;
-        const u64 piece = sums.worker(block * steps) + block;
-        pieces[(piece * rows + row) * BLOCK + column % BLOCK] += bias[column];
+        const float *first;
+        sums.all((u32)(i / columns), (u32)(i % columns), first);
+        pieces[first - pieces] += bias[i % columns];
     }
 }

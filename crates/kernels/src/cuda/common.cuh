@@ -58,14 +58,23 @@ inline __device__ void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0
 // 8 further are 512 bytes away, what follows in k 128. Where a lane reads of it, and what it multiplies.
 inline __device__ u32 place_of(u32 lane) { return lane % 8 * 16 + lane / 8 % 2 * 512 + lane / 16 * 128; }
 
-inline __device__ uint4 fragment(const void *at)
+inline __device__ uint4 fragment(u32 at)
 {
     uint4 a;
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
-                 : "r"((u32)__cvta_generic_to_shared(at))
+                 : "r"(at)
                  : "memory");
     return a;
+}
+
+// Where something lies in shared memory. It is asked for once: the compiler would have it computed again and
+// again, which takes a while.
+inline __device__ u32 address(const void *shared)
+{
+    u32 at = (u32)__cvta_generic_to_shared(shared);
+    asm volatile("" : "+r"(at));
+    return at;
 }
 
 // Copies 16 bytes to shared memory, of which the first `bytes` come from `from` and the others are
@@ -75,6 +84,12 @@ inline __device__ void copy_async(void *to, const void *from, u32 bytes)
     const u32 address = (u32)__cvta_generic_to_shared(to);
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes)
                  : "memory");
+}
+
+// The same of all 16.
+inline __device__ void copy_async(u32 to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
 inline __device__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -126,10 +141,10 @@ struct Asked {
     u32 pieces;
 };
 
-// What a product leaves. Each worker takes an equal run of (block of columns, step of k), blocks
-// outermost, and writes a piece for every block that it has a part in. The pieces of a block lie one
-// after the other in the order of k, each [rows][BLOCK]. A product of many rows adds them up itself, in
-// the same order; then there are no workers, and each block is one piece.
+// What a product leaves. Two blocks of columns are a band. Each worker takes an equal run of (band, step of k),
+// bands outermost, and leaves a piece of each band that it has a part in. The pieces of a band lie one
+// after the other in the order of k, each [half][rows][BLOCK]. A product of many rows may add them up itself, in
+// the same order; then there are no workers, and each band is one piece.
 struct Pieces {
     const float *at;
     u64 len;
@@ -141,24 +156,27 @@ struct Pieces {
     // Of a product with so many columns.
     __device__ Pieces(const float *at, u64 len, u32 steps, u32 workers, u32 rows, u32 columns)
         : at(at), len(len), steps(steps), workers(workers), rows(rows),
-          items((columns + BLOCK - 1) / BLOCK * steps)
+          items((columns + 2 * BLOCK - 1) / (2 * BLOCK) * steps)
     {
-        expect(len >= (u64)((columns + BLOCK - 1) / BLOCK + workers) * rows * BLOCK);
+        expect(len >= ((u64)(columns + 2 * BLOCK - 1) / (2 * BLOCK) + workers) * stride());
     }
+
+    // Elements of a piece.
+    __device__ u64 stride() const { return (u64)rows * 2 * BLOCK; }
 
     // The worker that has an item.
     __device__ u32 worker(u32 item) const { return ((item + 1) * workers - 1) / items; }
 
-    // The pieces of a block, and where they begin for `row` and `column`.
+    // The pieces of a band, and where they begin for `row` and `column`.
     __device__ u32 all(u32 row, u32 column, const float *&from) const
     {
-        const u32 block = column / BLOCK;
+        const u32 block = column / BLOCK, band = block / 2;
         u32 first = 0, all = 1;
         if (workers > 0) {
-            first = worker(block * steps);
-            all = worker((block + 1) * steps - 1) - first + 1;
+            first = worker(band * steps);
+            all = worker((band + 1) * steps - 1) - first + 1;
         }
-        from = at + ((u64)(first + block) * rows + row) * BLOCK + column % BLOCK;
+        from = at + ((u64)(first * 2 + block) * rows + row) * BLOCK + column % BLOCK;
         return all;
     }
 
@@ -171,7 +189,7 @@ struct Pieces {
 #pragma unroll
         for (u32 i = 0; i < AT_ONCE; i++)
             if (i < asked.pieces)
-                asked.first[i] = *(const float4 *)(asked.from + (u64)i * rows * BLOCK);
+                asked.first[i] = *(const float4 *)(asked.from + i * stride());
         return asked;
     }
 
@@ -184,7 +202,7 @@ struct Pieces {
             if (i < asked.pieces)
                 add(sum, asked.first[i]);
         for (u32 i = AT_ONCE; i < asked.pieces; i++)
-            add(sum, *(const float4 *)(asked.from + (u64)i * rows * BLOCK));
+            add(sum, *(const float4 *)(asked.from + i * stride()));
         return sum;
     }
 
@@ -212,10 +230,9 @@ struct Pieces {
     {
         const float *from;
         const u32 pieces = all(row, column, from);
-        const u64 stride = (u64)rows * BLOCK;
         float sum = 0.0f;
         for (u32 piece = 0; piece < pieces; piece++)
-            sum += from[piece * stride];
+            sum += from[piece * stride()];
         return sum;
     }
 };

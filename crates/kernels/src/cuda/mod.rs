@@ -72,7 +72,7 @@ pub struct Pieces<'j> {
 
 impl Pieces<'_> {
     /// Workers whose pieces a reader adds up; none where the product added them up itself, which leaves
-    /// one piece for each block of columns.
+    /// one piece for each band of columns.
     pub fn workers(&self) -> u32 {
         self.shape.workers_of(self.rows as usize)
     }

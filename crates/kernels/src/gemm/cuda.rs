@@ -1,12 +1,12 @@
 //! Products on a CUDA card: `y = x · Wᵀ`. Up to [`MOST_ROWS`] rows take about the time in which the
-//! weight is read, once; more go by tiles of 128 rows and 128 columns.
+//! weight is read, once; more go by tiles of rows.
 //!
-//! **Order.** The columns of `y` come in blocks of 128, k in steps of 32. All (block, step) pairs,
-//! blocks outermost, are dealt out to the workers in equal runs; a worker's four phases take its steps
-//! in turn and are added as (0 + 2) + (1 + 3); the pieces of the workers that share a block are added in order. Tensor
-//! cores sum within a step, 16 elements at a time. None of this depends on the number of rows, so neither
-//! do a row's bits: where more rows have another instruction, it sums the same 16 elements in the same
-//! way, which the tests hold every card to.
+//! **Order.** The columns of `y` come in bands of two blocks of 128, k in steps of 32. All (band, step) pairs,
+//! bands outermost, are dealt out to the workers in equal runs. A worker is two blocks of threads, each of which
+//! has one of the two blocks of columns; what it has of a band is one chain of additions, a piece, and the pieces of
+//! the workers that share a band are added in order. Tensor cores sum within a step, 16 elements at a time. None of
+//! this depends on the number of rows, so neither do a row's bits: where more rows have another instruction, it
+//! sums the same 16 elements in the same way, which the tests hold every card to.
 
 use crate::cuda::{In, Pieces, count, source, threads_for};
 use device::cuda::{
@@ -18,32 +18,32 @@ pub const SOURCE: Source = source!("gemm");
 /// The code of the card for more than [`MOST_ROWS`] rows.
 pub const WIDE_SOURCE: Source = source!("gemm", "wide.cuh", "hopper.cuh", "wide.cu");
 
-/// Columns whose sums are cut at the same places.
+/// Columns of a block of threads.
 pub const BLOCK: usize = 128;
+/// Columns whose sums are cut at the same places.
+const BAND: usize = 2 * BLOCK;
 /// Elements of k that are multiplied at a time.
 pub const STEP: usize = 32;
 /// Most rows of a launch that reads the weight once.
-pub const MOST_ROWS: usize = 64;
+pub const MOST_ROWS: usize = 32;
 /// Rows that a kernel in front of a product is done with soon.
 const FEW_ROWS: usize = 8;
 /// Most rows of any launch.
 pub const MANY_ROWS: usize = 1 << 16;
-/// Most rows of a launch that leaves pieces. Of more, a block's pieces are added up at once; of fewer they
-/// are where the blocks of columns fill the card so many times.
-const PIECED_ROWS: usize = TILE;
+/// Rows up to which a product always leaves pieces.
+const LOW_ROWS: usize = TILE;
+/// Rows of a launch that leaves pieces at most. Of more, a band's pieces are added up at once.
+const PIECED_ROWS: usize = 512;
 
-const THREADS: u32 = 256;
-/// Bytes of a weight that a block of threads holds in shared memory: 8 warps, 7 halves of a step of a
-/// side each.
-const HELD: u32 = 8 * 7 * 2048;
+/// Threads of a block of a product of few rows: eight warps that multiply, and two that ask for what they do.
+const THREADS: u32 = 320;
 /// Rows of a tile of the product of many rows.
 pub const TILE: usize = 128;
-/// Bytes that a block of threads has of it in shared memory: the sums of earlier pieces, and eight
-/// steps of both operands.
-const TILED: u32 = 128 * 128 * 4 + 8 * 2 * 8192;
-/// Fewest steps that make a worker: one for each of its phases.
+/// Rows that Hopper multiplies together: two tiles.
+const HEIGHT: usize = 2 * TILE;
+/// Fewest steps that make a worker.
 const LEAST: usize = 4;
-/// Workers, about, that share a block of columns at most: its readers ask for so many pieces at once.
+/// Workers, about, that share a band at most: its readers ask for so many pieces at once.
 const SHARERS: usize = 6;
 
 /// The shape of a weight `[n, k]`, and how its product is cut.
@@ -57,19 +57,23 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// For a card with so many multiprocessors, or any other number of workers at most.
+    /// For a card with so many multiprocessors.
     ///
     /// # Panics
     /// When `k` is not a multiple of [`STEP`], when there is no column, or when the weight has more
-    /// than 2³² / `workers` blocks of steps.
-    pub fn new(n: usize, k: usize, workers: u32) -> Shape {
+    /// than 2³² / `multiprocessors` blocks of steps.
+    pub fn new(n: usize, k: usize, multiprocessors: u32) -> Shape {
         assert!(
             n > 0 && k > 0 && k.is_multiple_of(STEP),
             "a weight of {n} × {k} in steps of {STEP}"
         );
-        let items = n.div_ceil(BLOCK) * (k / STEP);
-        let least = (k / STEP).div_ceil(SHARERS).max(LEAST);
-        let workers = workers.min(count(items.div_ceil(least)));
+        let (bands, steps) = (count(n.div_ceil(BAND)), k / STEP);
+        let items = bands as usize * steps;
+        let least = steps.div_ceil(SHARERS).max(LEAST);
+        let most = (multiprocessors / 2).max(1).min(count(items.div_ceil(least)));
+        // Where as many can share each band, and few are without work, no band's pieces begin in another's.
+        let even = most / bands * bands;
+        let workers = if even * 20 >= most * 19 { even } else { most };
         assert!((items as u64 + 1) * u64::from(workers) <= 1 << 32, "{n} × {k} is too large");
         Shape { n, k, workers }
     }
@@ -88,23 +92,39 @@ impl Shape {
         self.n.div_ceil(BLOCK)
     }
 
-    /// Elements of the packed weight.
-    pub fn packed(&self) -> usize {
-        self.blocks() * BLOCK * self.k
+    fn bands(&self) -> usize {
+        self.n.div_ceil(BAND)
     }
 
     /// Workers that leave pieces of a product of `rows` rows for others to add up; none where it is left
     /// whole.
     pub(crate) fn workers_of(&self, rows: usize) -> u32 {
-        let (tiles, workers) = (self.blocks() * rows.div_ceil(TILE), self.workers as usize);
-        // Nine tenths of the workers have a tile at any time.
-        let fills = tiles * 10 >= tiles.div_ceil(workers) * workers * 9;
-        if rows > PIECED_ROWS || rows > MOST_ROWS && fills { 0 } else { self.workers }
+        let pieces =
+            rows <= LOW_ROWS || rows <= PIECED_ROWS && self.pieces_pay(rows.div_ceil(HEIGHT));
+        if pieces { self.workers } else { 0 }
     }
 
-    /// Elements that a product of `rows` rows leaves: `[piece][rows][BLOCK]`, or `[block][rows][BLOCK]`.
-    pub(crate) fn sums(&self, rows: usize) -> usize {
-        (self.blocks() + self.workers_of(rows) as usize) * rows * BLOCK
+    /// Whether so many heights take less time by workers, whose pieces are written and read once more, than by bands,
+    /// of which there may be too few for all workers in the last round. In steps.
+    fn pieces_pay(&self, heights: usize) -> bool {
+        /// What a worker's piece takes to be written and added up by others.
+        const PIECE: usize = 14;
+        /// What it takes to be added up at once.
+        const HELD: usize = 4;
+        let (bands, workers, steps) = (self.bands(), self.workers as usize, self.k / STEP);
+        let by_workers = heights * ((bands * steps).div_ceil(workers) + PIECE);
+        let rounds = (heights * bands).div_ceil(workers);
+        by_workers <= rounds * steps + rounds * HELD * workers / bands
+    }
+
+    /// Elements of the packed weight.
+    pub fn packed(&self) -> usize {
+        self.blocks() * BLOCK * self.k
+    }
+
+    /// Elements that a product of `rows` rows leaves: `[piece][half][rows][BLOCK]`, or `[band][half][rows][BLOCK]`.
+    pub fn sums(&self, rows: usize) -> usize {
+        (self.bands() + self.workers_of(rows) as usize) * rows * BAND
     }
 
     /// Elements that a product of `rows` rows needs: what it leaves, and its rows once more, in tiles.
@@ -116,19 +136,20 @@ impl Shape {
     /// Elements of the buffer of a product of up to `rows` rows: it leaves its sums there, in pieces
     /// that their readers add up or, of many rows, whole, and arranges the rows behind them.
     pub fn pieces(&self, rows: usize) -> usize {
-        let most = [MOST_ROWS, PIECED_ROWS, rows].map(|most| self.room(rows.min(most)));
-        most.into_iter().max().expect("three sizes")
+        // Between these a product is left in one way.
+        let most = [MOST_ROWS, LOW_ROWS, HEIGHT, PIECED_ROWS, rows];
+        most.into_iter().map(|most| self.room(rows.min(most))).max().expect("some sizes")
     }
 
     /// Where element (`row`, `column`) of the weight lies in the packed weight.
     pub fn place(&self, row: usize, column: usize) -> usize {
         let (block, within) = (row / BLOCK, row % BLOCK);
         let (step, e) = (column / STEP, column % STEP);
-        let (side, tile, group, high) = (within / 64, within / 16 % 4, within % 8, within / 8 % 2);
+        let (tile, at, parity) = (within / 16, within % 16 / 2, within % 2);
         // Lane `quad` of a row has elements 8 quad .. 8 quad + 8, four for each half of the step.
         let (quad, half, pair, odd) = (e / 8, e / 4 % 2, e / 2 % 2, e % 2);
-        let tiles = ((block * (self.k / STEP) + step) * 2 + side) * 4 + tile;
-        (((tiles * 2 + high) * 2 + half) * 2 + pair) * 64 + group * 8 + quad * 2 + odd
+        let tiles = (block * (self.k / STEP) + step) * 8 + tile;
+        (((tiles * 2 + parity) * 2 + half) * 2 + pair) * 64 + at * 8 + quad * 2 + odd
     }
 
     /// Packs `weight`, `[n, k]`; rows that fill the last block are zero.
@@ -205,13 +226,14 @@ pub enum Behind {
 }
 
 impl Behind {
-    /// Halves of steps that a warp asks for at a time meanwhile. All of the ring at once is 15 MB, which
-    /// the kernels in front wait behind. A kernel of few rows does so for less time than is lost when the
+    /// Steps that a block of threads asks for at a time meanwhile. All of the ring at once is 15 MB, which
+    /// the kernels in front wait behind. A short one of few rows does so for less time than is lost when the
     /// ring fills late.
     fn window(self, rows: usize) -> u32 {
         match self {
             Behind::Short if rows <= FEW_ROWS => u32::MAX,
-            Behind::Short | Behind::Attention => 2,
+            Behind::Attention if rows <= FEW_ROWS => 4,
+            Behind::Short | Behind::Attention => 6,
         }
     }
 }
@@ -219,8 +241,8 @@ impl Behind {
 type Product = (In<u16>, In<u16>, Writes<f32>, u32, u32, u32, u32);
 type Gather = (In<f32>, Writes<f32>, u32, u32, u32, u32);
 type Arrange = (In<u16>, Writes<u16>, u32, u32, u32);
-type Wide = (In<u16>, In<u16>, Writes<f32>, u32, u32, u32, u32, u32, u32);
-type WideBiased = (In<f32>, In<u16>, In<u16>, Writes<f32>, u32, u32, u32, u32, u32, u32);
+type Wide = (In<u16>, In<u16>, Writes<f32>, u32, u32, u32, u32);
+type WideBiased = (In<f32>, In<u16>, In<u16>, Writes<f32>, u32, u32, u32, u32);
 
 /// The same without and with biases.
 #[derive(Clone)]
@@ -229,31 +251,26 @@ struct Both {
     biased: Kernel<WideBiased>,
 }
 
-/// What two blocks of threads share, on Hopper.
-#[derive(Clone)]
-struct Shared {
-    /// A weight, between two tiles of rows.
-    weight: Both,
-    /// The phases of one tile.
-    tile: Both,
-}
-
 /// The products of many rows.
 #[derive(Clone)]
 struct Tiled {
     arrange: Kernel<Arrange>,
-    alone: Both,
-    shared: Option<Shared>,
+    /// Leaves the pieces of up to [`LOW_ROWS`].
+    low: Both,
+    pieces: Both,
+    whole: Both,
     /// Threads of a block: Hopper has warps for copies alone.
     threads: u32,
-    multiprocessors: usize,
+    /// Rows that are multiplied together, and pairs of blocks of threads that run at once.
+    height: usize,
+    pairs: usize,
 }
 
 /// The products of a card.
 #[derive(Clone)]
 pub struct Products {
-    /// For at most 8, 16, 32 and 64 rows.
-    by_rows: [Kernel<Product>; 4],
+    /// For at most 8, 16 and 32 rows.
+    by_rows: [Kernel<Product>; 3],
     tiled: Tiled,
     gather: Kernel<Gather>,
 }
@@ -266,32 +283,31 @@ impl Products {
     pub fn load(cuda: &Cuda) -> Result<Products, CudaError> {
         let (module, wide) = (Module::load(cuda, &SOURCE)?, Module::load(cuda, &WIDE_SOURCE)?);
         let hopper = cuda.target() == "sm_90a";
-        // Behind the weight there is room for two of the four sums of a block.
-        let shared = |rows: u32| HELD + 2 * rows * BLOCK as u32 * 4;
+        // Fourteen steps of a weight and of the rows.
+        let few = |rows: u32| 14 * (8192 + rows * 64);
+        // Steps of both operands, and where a product is added up its sums.
+        let many = if hopper { 229_376 } else { 128 * 128 * 4 + 6 * 2 * 8192 };
         // SAFETY: kernel.cu and wide.cu declare these parameters, stop when a slice is too short for the
         // other arguments, and wait before they read activations or write.
         unsafe {
             let both = |plain, biased| -> Result<Both, CudaError> {
                 let (plain, biased) =
-                    (wide.early_kernel(plain, TILED)?, wide.early_kernel(biased, TILED)?);
+                    (wide.early_kernel(plain, many)?, wide.early_kernel(biased, many)?);
                 Ok(Both { plain, biased })
-            };
-            let two = || -> Result<Shared, CudaError> {
-                let weight = both("product_weight", "product_weight_biased")?;
-                Ok(Shared { weight, tile: both("product_tile", "product_tile_biased")? })
             };
             let tiled = Tiled {
                 arrange: wide.early_kernel("arrange", 0)?,
-                alone: both("product_wide", "product_wide_biased")?,
-                shared: hopper.then(two).transpose()?,
-                threads: if hopper { 384 } else { THREADS },
-                multiprocessors: cuda.multiprocessors() as usize,
+                low: both("product_low", "product_low_biased")?,
+                pieces: both("product_pieces", "product_pieces_biased")?,
+                whole: both("product_whole", "product_whole_biased")?,
+                threads: if hopper { 384 } else { 256 },
+                height: if hopper { HEIGHT } else { TILE },
+                pairs: (cuda.multiprocessors() as usize / 2).max(1),
             };
             let by_rows = [
-                module.early_kernel("product_8", shared(8))?,
-                module.early_kernel("product_16", shared(16))?,
-                module.early_kernel("product_32", shared(32))?,
-                module.early_kernel("product_64", shared(64))?,
+                module.early_kernel("product_8", few(8))?,
+                module.early_kernel("product_16", few(16))?,
+                module.early_kernel("product_32", few(32))?,
             ];
             Ok(Products { by_rows, tiled, gather: module.early_kernel("gather_pieces", 0)? })
         }
@@ -316,15 +332,15 @@ impl Products {
         if rows > MOST_ROWS || layout == Layout::Tiles {
             return self.tiled.launch(queue, (shape, weight), lines, None, pieces);
         }
-        let kernel = [8, 16, 32].iter().filter(|&&most| rows > most).count();
-        let grid = Grid { blocks: shape.workers, threads: THREADS };
+        let kernel = [8, 16].iter().filter(|&&most| rows > most).count();
+        let grid = Grid { blocks: 2 * shape.workers, threads: THREADS };
         let (blocks, window) = (count(shape.blocks()), behind.window(rows));
         let given = (weight, x, pieces, blocks, shape.steps(), count(rows), window);
         queue.launch(&self.by_rows[kernel], grid, given);
     }
 
     /// As [`Products::launch`], of more than [`MOST_ROWS`] rows or such that lie in tiles, with `bias` (`[n]`)
-    /// added to the first piece of each block of columns: what is added up whole takes no bias later.
+    /// added to the first piece of each band: what is added up whole takes no bias later.
     ///
     /// # Panics
     /// As [`Products::launch`], and when the rows are few or there is no bias for each column.
@@ -361,7 +377,7 @@ impl Products {
         pieces.check();
         assert!(to.len() >= all, "{rows} rows of {}", shape.n);
         let given = (at, to, shape.steps(), pieces.workers(), rows, count(shape.n));
-        queue.launch(&self.gather, threads_for(all, THREADS), given);
+        queue.launch(&self.gather, threads_for(all, 256), given);
     }
 }
 
@@ -386,32 +402,25 @@ impl Tiled {
             Layout::Rows => arranged.read(),
             Layout::Tiles => x,
         };
-        let apart = u32::from(shape.workers_of(rows) > 0);
-        let (kernel, blocks) = self.deal(shape, rows);
-        let grid = Grid { blocks: count(blocks), threads: self.threads };
-        let (blocks, workers) = (count(shape.blocks()), shape.workers);
-        let (rows, tiles) = (count(rows), count(tiles));
+        let (kernel, pairs) = self.deal(shape, rows);
+        let grid = Grid { blocks: 2 * count(pairs), threads: self.threads };
+        let (blocks, workers, rows) = (count(shape.blocks()), shape.workers, count(rows));
         if let Some(bias) = bias {
-            let given = (bias, weight, x, out, blocks, steps, workers, rows, tiles, apart);
+            let given = (bias, weight, x, out, blocks, steps, workers, rows);
             return queue.launch(&kernel.biased, grid, given);
         }
-        let given = (weight, x, out, blocks, steps, workers, rows, tiles, apart);
-        queue.launch(&kernel.plain, grid, given);
+        queue.launch(&kernel.plain, grid, (weight, x, out, blocks, steps, workers, rows));
     }
 
-    /// The kernel for so many rows, and its blocks of threads: no more than run at once, which take one piece
-    /// of work after another. Where work is little two of them share a tile, where it is much a weight:
-    /// what each saves is less than the two cost in meeting otherwise.
+    /// The kernel for so many rows, and its pairs of blocks of threads: no more than run at once, which take one
+    /// piece of work after another.
     fn deal(&self, shape: &Shape, rows: usize) -> (&Both, usize) {
-        let (tiles, even) = (rows.div_ceil(TILE), self.multiprocessors / 2 * 2);
-        if shape.workers_of(rows) > 0 {
-            return (&self.alone, (shape.workers as usize * tiles).min(self.multiprocessors));
-        }
-        let places = shape.blocks() * tiles;
-        match &self.shared {
-            Some(shared) if 2 * places <= even => (&shared.tile, 2 * places),
-            Some(shared) if tiles.is_multiple_of(2) && places >= 2 * even => (&shared.weight, even),
-            _ => (&self.alone, places.min(self.multiprocessors)),
-        }
+        let heights = rows.div_ceil(self.height);
+        let (kernel, places) = match shape.workers_of(rows) as usize {
+            0 => (&self.whole, shape.bands()),
+            workers if rows <= LOW_ROWS => (&self.low, workers),
+            workers => (&self.pieces, workers),
+        };
+        (kernel, (places * heights).min(self.pairs))
     }
 }

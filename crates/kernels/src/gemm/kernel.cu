@@ -2,244 +2,286 @@
 // of `mma`, whatever the number of rows. The weight is the operand of 16 rows, so that 8 activations
 // cost what one does.
 //
-// The weight is packed as [block][step][side][tile][eight][half][pair][column][8]: 8 columns of 16 bytes
-// are a matrix for `ldmatrix`, and for the tensor cores of Hopper, which read a step as it lies. A warp
-// fetches what it multiplies itself, so warps meet only where a block of columns ends. Within a step of
-// 32, lane `t` of a quad multiplies the elements 8t .. 8t + 7 of k, which are 16 bytes of an activation row.
+// The weight is packed as [block][step][tile][parity][half][pair][column][8]: 8 columns of 16 bytes are a matrix
+// for `ldmatrix`, and for the tensor cores of Hopper, which read a step as it lies. A tile has its even columns
+// and its odd ones, so that a lane's sums lie in twos. Within a step of 32, lane `t` of a quad multiplies the
+// elements 8t .. 8t + 7 of k, which are 16 bytes of an activation row.
 
-const u32 DEPTH = 7; // halves of steps that a warp has in shared memory
-const u32 SIDES = 2; // of a block of columns
 const u32 STEP = 32;               // of k
-const u32 WARPS = 8;               // of a block of threads
-const u32 PHASES = WARPS / SIDES;  // warps that share the columns of a side
-const u32 TILES = 4;               // of 16 columns, of a side
-const u32 SIDE = TILES * 16;       // columns
-const u32 PART = TILES * 2 * 512;  // bytes of a side of a step
-const u32 HALF = PART / 2;         // what is fetched at a time: two tiles
+const u32 DEPTH = 14;              // steps in shared memory
+const u32 WARPS = 8;               // that multiply, each 16 columns and all rows; two more ask for steps
+const u32 THREADS = (WARPS + 2) * 32;
+const u32 PART = BLOCK * STEP * 2; // bytes of a step of the weight
+const u32 LINE = STEP * 2;         // of a row
 
-static_assert(SIDES * SIDE == BLOCK && PHASES == 4, "a block is two sides, each of four phases");
+static_assert(BLOCK == WARPS * 16, "a warp has a tile of columns");
 
-// The halves of steps of a warp that are on their way or in shared memory. What has come once is not wanted
-// again, so that it does not drive what is (activations, keys, the kernels' code) from the card's
-// cache. They take more than half of a multiprocessor's shared memory, so that a product that starts
+// What a block of threads multiplies: a worker's items in one of the two blocks of each band, and the rows.
+struct Run {
+    const char *weight, *x;
+    u32 blocks, steps, rows;
+    u32 half; // of a band
+    u32 begin, end;
+
+    // Where an item lies. What would be behind the last block is no one's, and is read there.
+    __device__ const char *columns(u32 item) const
+    {
+        const u32 band = item / steps, wanted = band * 2 + half, block = wanted < blocks ? wanted : blocks - 1;
+        return weight + ((u64)block * steps + item - band * steps) * PART;
+    }
+
+    __device__ const char *lines(u32 item) const { return x + item % steps * LINE; }
+
+    // The end of what lies behind an item.
+    __device__ u32 stop(u32 item) const
+    {
+        const u32 stop = (item / steps + 1) * steps;
+        return stop < end ? stop : end;
+    }
+};
+
+// Steps that are on their way or in shared memory, of the weight and behind it of the rows. What has come once
+// of a weight is not wanted again, so that it does not drive what is (activations, keys, the kernels' code) from
+// the card's cache. They take more than half of a multiprocessor's shared memory, so that a product that starts
 // early has one block of threads on each: two on one and none on another would take twice the time.
-// From Hopper on one lane asks for a half and a barrier counts its bytes; before, each lane
-// copies what it multiplies.
-struct Ring {
-    u32 lane;
-    const char *weight; // this warp's side of item 0
-    char *slots;
-    u64 *arrived;
+template <int N> struct Ring {
+    static constexpr u32 BYTES = PART + N * 8 * LINE;
 
+    u32 slots, barriers; // barriers of each slot: the weight has come, the rows have, all is read
+    u32 slot = 0, round = 0;
+
+    __device__ u32 here() const { return slots + slot * BYTES; }
+
+    __device__ void advance()
+    {
+        if (++slot == DEPTH) {
+            slot = 0;
+            round++;
+        }
+    }
+
+    // Asks for 16 of the bytes that a step has of the rows.
+    __device__ static void copy_line(u32 to, const char *x, const Run &run, u32 index)
+    {
+        if (index < run.rows * (LINE / 16))
+            copy_async(to + PART + index * 16, x + (u64)(index / 4) * run.steps * LINE + index % 4 * 16);
+    }
+
+#if __CUDA_ARCH__ >= 900
+    // Warps of their own ask for steps, and barriers count what has come.
+    __device__ u32 columns(u32 slot) const { return barriers + slot * 8; }
+    __device__ u32 lines(u32 slot) const { return barriers + (DEPTH + slot) * 8; }
+    __device__ u32 read(u32 slot) const { return barriers + (2 * DEPTH + slot) * 8; }
+
+    // One thread: a barrier's address is one for a whole warp, and others would take turns.
     __device__ void prepare() const
     {
-#if __CUDA_ARCH__ >= 900
-        if (lane < DEPTH)
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier(lane)) : "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        __syncwarp();
-#endif
-    }
-
-    __device__ u32 barrier(u32 slot) const { return (u32)__cvta_generic_to_shared(arrived + slot); }
-
-    // Every lane has read what the slot held.
-    __device__ void fetch(u32 slot, u32 item, u32 half) const
-    {
-        const char *from = weight + (u64)item * SIDES * PART + half * HALF;
-#if __CUDA_ARCH__ >= 900
-        if (lane == 0) {
-            const u64 once = 0x12f0000000000000ull; // createpolicy.fractional.L2::evict_first
-            const u32 to = (u32)__cvta_generic_to_shared(slots + slot * HALF);
-            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier(slot)),
-                         "r"(HALF)
-                         : "memory");
-            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-                         "[%0], [%1], %2, [%3], %4;" ::"r"(to),
-                         "l"(from), "r"(HALF), "r"(barrier(slot)), "l"(once)
-                         : "memory");
-        }
-#else
 #pragma unroll
-        for (u32 i = 0; i < TILES; i++)
-            copy_async(slots + slot * HALF + i * 512 + lane * 16, from + i * 512 + lane * 16, 16);
-#endif
+        for (u32 i = 0; i < DEPTH; i++) {
+            init(columns(i), 1);
+            init(lines(i), 32);
+            init(read(i), WARPS);
+        }
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     }
 
-    // Until the slot's next half has come: `round` is how often it was filled before.
-    __device__ void await(u32 slot, u32 round) const
+    // Asks for the weight's steps as soon as there is room: one thread. At first `window` of them are on their
+    // way at a time: what stands before this product may be short and wait for memory, behind all that is asked for.
+    __device__ void feed_columns(const Run &run, u32 window)
     {
-#if __CUDA_ARCH__ >= 900
+        const u64 once = 0x12f0000000000000; // createpolicy.fractional.L2::evict_first
+        for (u32 item = run.begin; item < run.end;) {
+            const char *from = run.columns(item);
+            const u32 stop = run.stop(item);
+#pragma unroll 1
+            for (; item < stop; item++, from += PART, advance()) {
+                if (round > 0)
+                    wait(read(slot), round - 1);
+                else if (slot >= window)
+                    wait(columns(slot - window), 0);
+                asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(columns(slot)), "r"(PART)
+                             : "memory");
+                asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                             "[%0], [%1], %2, [%3], %4;" ::"r"(here()),
+                             "l"(from), "r"(PART), "r"(columns(slot)), "l"(once)
+                             : "memory");
+            }
+        }
+    }
+
+    // The same of the rows: a warp.
+    __device__ void feed_lines(const Run &run)
+    {
+        for (u32 item = run.begin; item < run.end;) {
+            const char *from = run.lines(item);
+            const u32 stop = run.stop(item);
+#pragma unroll 1
+            for (; item < stop; item++, from += LINE, advance()) {
+                if (round > 0)
+                    wait(read(slot), round - 1);
+#pragma unroll
+                for (u32 i = 0; i < N; i++)
+                    copy_line(here(), from, run, i * 32 + threadIdx.x % 32);
+                asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(lines(slot)) : "memory");
+            }
+        }
+    }
+
+    __device__ void await() const
+    {
+        wait(columns(slot), round);
+        wait(lines(slot), round);
+    }
+
+    // This warp has multiplied what is in a slot. That it has asked for it would not do: behind other warps' stores
+    // the answer may come later than what is copied there next.
+    __device__ void release(u32 slot) const
+    {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0)
+            asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(read(slot)) : "memory");
+    }
+
+  private:
+    static __device__ void init(u32 barrier, u32 count)
+    {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+    }
+
+    static __device__ void wait(u32 barrier, u32 round)
+    {
         u32 come = 0;
         while (!come)
             asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
                          "selp.u32 %0, 1, 0, p; }"
                          : "=r"(come)
-                         : "r"(barrier(slot)), "r"(round % 2)
+                         : "r"(barrier), "r"(round % 2)
                          : "memory");
-#else
-        await_copies<DEPTH - 1>();
-#endif
     }
+#else
+    // Each thread copies a part.
+    __device__ void ask(const Run &run, u32 item, u32 slot) const
+    {
+        if (item < run.end) {
+            const char *columns = run.columns(item);
+            const u32 to = slots + slot * BYTES;
+#pragma unroll
+            for (u32 i = threadIdx.x * 16; i < PART; i += WARPS * 512)
+                copy_async(to + i, columns + i);
+            copy_line(to, run.lines(item), run, threadIdx.x);
+        }
+        commit_copies();
+    }
+
+    __device__ void start(const Run &run) const
+    {
+        for (u32 i = 0; i < DEPTH - 1; i++)
+            ask(run, run.begin + i, i);
+    }
+
+    // Waits for an item, and asks for another where the one before it was.
+    __device__ void await(const Run &run, u32 item) const
+    {
+        await_copies<DEPTH - 2>();
+        __syncthreads();
+        ask(run, item + DEPTH - 1, slot == 0 ? DEPTH - 1 : slot - 1);
+    }
+#endif
 };
 
-// 16 bytes of each row: what this lane multiplies in the step at `x`.
-template <int N>
-static __device__ void activations(uint4 (&b)[N], const u16 *x, u32 k, u32 rows, u32 lane)
+// What a lane multiplies of a row.
+static __device__ uint4 line_at(u32 at)
 {
+    uint4 x;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "r"(at)
+                 : "memory");
+    return x;
+}
+
+// Writes the sums of a warp and begins anew.
+template <int N> static __device__ void flush(float (&sums)[N][4], float *to, u32 rows)
+{
+    const u32 lane = threadIdx.x % 32, first = lane % 4 * 2;
+    to += first * BLOCK + lane / 4 * 2;
 #pragma unroll
     for (u32 n = 0; n < N; n++) {
-        const u32 row = n * 8 + lane / 4;
-        b[n] = make_uint4(0, 0, 0, 0);
-        if (row < rows)
-            b[n] = *(const uint4 *)(x + (u64)row * k + lane % 4 * 8);
+        float(&s)[4] = sums[n];
+        if (n * 8 + first < rows)
+            *(float2 *)(to + n * 8 * BLOCK) = make_float2(s[0], s[2]);
+        if (n * 8 + first + 1 < rows)
+            *(float2 *)(to + (n * 8 + 1) * BLOCK) = make_float2(s[1], s[3]);
+        s[0] = s[1] = s[2] = s[3] = 0.0f;
     }
 }
 
-// The sums of a warp on their way to another of its side: each lane's own, 16 bytes at a time.
-template <int N> static __device__ void give(const float (&sums)[N][TILES][4], float4 *to)
-{
-#pragma unroll
-    for (u32 n = 0; n < N; n++)
-#pragma unroll
-        for (u32 tile = 0; tile < TILES; tile++) {
-            const float(&s)[4] = sums[n][tile];
-            to[(n * TILES + tile) * 32] = make_float4(s[0], s[1], s[2], s[3]);
-        }
-}
-
-template <int N> static __device__ void take(float (&sums)[N][TILES][4], const float4 *from)
-{
-#pragma unroll
-    for (u32 n = 0; n < N; n++)
-#pragma unroll
-        for (u32 tile = 0; tile < TILES; tile++) {
-            const float4 more = from[(n * TILES + tile) * 32];
-            sums[n][tile][0] += more.x;
-            sums[n][tile][1] += more.y;
-            sums[n][tile][2] += more.z;
-            sums[n][tile][3] += more.w;
-        }
-}
-
-// Adds the sums of a side's phases, (0 + 2) + (1 + 3), and writes them.
-template <int N>
-static __device__ void flush(float (&sums)[N][TILES][4], float4 *shared, float *piece, u32 rows, u32 side,
-                             u32 phase, u32 lane)
-{
-    float4 *even = shared + (side * 2) * N * TILES * 32 + lane, *odd = even + N * TILES * 32;
-    // Everyone has taken what was given for the block before.
-    __syncthreads();
-    if (phase >= 2)
-        give<N>(sums, phase == 2 ? even : odd);
-    __syncthreads();
-    if (phase < 2)
-        take<N>(sums, phase == 0 ? even : odd);
-    if (phase == 1)
-        give<N>(sums, odd);
-    __syncthreads();
-    if (phase == 0) {
-        take<N>(sums, odd);
-        float *to = piece + (lane % 4 * 2) * BLOCK + side * SIDE + lane / 4;
-#pragma unroll
-        for (u32 n = 0; n < N; n++)
-#pragma unroll
-            for (u32 i = 0; i < 4; i++)
-                if (n * 8 + lane % 4 * 2 + i % 2 < rows)
-#pragma unroll
-                    for (u32 tile = 0; tile < TILES; tile++)
-                        to[(n * 8 + i % 2) * BLOCK + tile * 16 + i / 2 * 8] = sums[n][tile][i];
-    }
-#pragma unroll
-    for (u32 n = 0; n < N; n++)
-#pragma unroll
-        for (u32 tile = 0; tile < TILES; tile++)
-#pragma unroll
-            for (u32 i = 0; i < 4; i++)
-                sums[n][tile][i] = 0.0f;
-}
-
-// out = x · weightᵀ in pieces; x is [rows][steps · STEP], rows at most 8 N. Until it may begin, a warp has
-// `window` halves on their way at a time.
+// out = x · weightᵀ in pieces; x is [rows][steps · STEP], rows at most 8 N.
 template <int N>
 static __device__ void product(const u16 *weight, u64 weight_len, const u16 *x, u64 x_len, float *out,
                                u64 out_len, u32 blocks, u32 steps, u32 rows, u32 window)
 {
     extern __shared__ __align__(128) char shared[];
     let_next_start();
-    const u32 items = blocks * steps, k = steps * STEP;
-    expect(blockDim.x == WARPS * 32 && rows <= N * 8 && gridDim.x <= items && window > 0);
-    expect(weight_len >= (u64)items * BLOCK * STEP && x_len >= (u64)rows * k);
-    expect(out_len >= (u64)(blocks + gridDim.x) * rows * BLOCK);
-    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const u32 side = warp % SIDES, phase = warp / SIDES;
-    const u32 begin = items * blockIdx.x / gridDim.x, end = items * (blockIdx.x + 1) / gridDim.x;
-    __shared__ u64 arrived[WARPS * DEPTH];
-    const Ring ring = {lane, (const char *)weight + side * PART, shared + warp * DEPTH * HALF,
-                       arrived + warp * DEPTH};
-    ring.prepare();
-    float4 *meeting = (float4 *)(shared + WARPS * DEPTH * HALF);
-    // What stands before this product may be short and wait for memory, behind all that is asked for here.
-#pragma unroll 1
-    for (u32 i = 0; i < DEPTH; i++) {
-        const u32 ahead = begin + phase + i / 2 * PHASES;
-        if (ahead < end) {
-            if (i >= window)
-                ring.await(i - window, 0);
-            ring.fetch(i, ahead, i % 2);
-        }
-        commit_copies();
+    const u32 bands = (blocks + 1) / 2, items = bands * steps, workers = gridDim.x / 2;
+    expect(blockDim.x == THREADS && rows <= N * 8 && gridDim.x % 2 == 0 && workers <= items && window > 0);
+    expect(weight_len >= (u64)blocks * steps * BLOCK * STEP && x_len >= (u64)rows * steps * STEP);
+    expect(out_len >= (u64)(bands + workers) * 2 * rows * BLOCK);
+    const u32 worker = blockIdx.x / 2, half = blockIdx.x % 2, warp = threadIdx.x / 32;
+    const Run run = {(const char *)weight,     (const char *)x, blocks, steps, rows, half,
+                     items * worker / workers, items * (worker + 1) / workers};
+    __shared__ u64 barriers[3 * DEPTH];
+    Ring<N> ring = {address(shared), address(barriers)};
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x == 0)
+        ring.prepare();
+    __syncthreads();
+    if (warp == WARPS) {
+        if (threadIdx.x % 32 == 0)
+            ring.feed_columns(run, window);
+        return;
     }
     wait_for_earlier();
-
-    float sums[N][TILES][4] = {};
-    uint4 now[N], next[N];
-    u32 item = begin + phase, slot = 0, round = 0;
-    if (item < end)
-        activations<N>(next, x + item % steps * STEP, k, rows, lane);
-    for (u32 block = begin / steps; block * steps < end; block++) {
-        const u32 stop = (block + 1) * steps < end ? (block + 1) * steps : end;
-        while (item < stop) {
-#pragma unroll
-            for (u32 n = 0; n < N; n++)
-                now[n] = next[n];
-            if (item + PHASES < end)
-                activations<N>(next, x + (item + PHASES) % steps * STEP, k, rows, lane);
-#pragma unroll
-            for (u32 half = 0; half < 2; half++) {
-                ring.await(slot, round);
-                const char *from = ring.slots + slot * HALF + place_of(lane);
-#pragma unroll
-                for (u32 t = 0; t < TILES / 2; t++) {
-                    const uint4 a = fragment(from + t * 1024), b = fragment(from + t * 1024 + 256);
-#pragma unroll
-                    for (u32 n = 0; n < N; n++) {
-                        float(&sum)[4] = sums[n][half * (TILES / 2) + t];
-                        mma(sum, a.x, a.y, a.z, a.w, now[n].x, now[n].y);
-                        mma(sum, b.x, b.y, b.z, b.w, now[n].z, now[n].w);
-                    }
-                }
-                __syncwarp();
-                const u32 after = item + (half + DEPTH) / 2 * PHASES;
-                if (after < end)
-                    ring.fetch(slot, after, (half + DEPTH) % 2);
-                commit_copies();
-                slot++;
-                if (slot == DEPTH) {
-                    slot = 0;
-                    round++;
-                }
-            }
-            item += PHASES;
-        }
-        float *piece = out + (u64)(blockIdx.x + block) * rows * BLOCK;
-        flush<N>(sums, meeting, piece, rows, side, phase, lane);
+    if (warp > WARPS) {
+        ring.feed_lines(run);
+        return;
     }
-    await_copies<0>();
+    u32 before = DEPTH; // none
+#else
+    if (warp >= WARPS)
+        return;
+    ring.start(run);
+#endif
+
+    const u32 lane = threadIdx.x % 32, column = warp * 1024 + place_of(lane), line = PART + lane * 16;
+    float sums[N][4] = {};
+    for (u32 item = run.begin; item < run.end;) {
+        const u32 band = item / steps, stop = run.stop(item);
+#pragma unroll 1
+        for (; item < stop; item++) {
+#if __CUDA_ARCH__ >= 900
+            if (before < DEPTH)
+                ring.release(before);
+            before = ring.slot;
+            ring.await();
+#else
+            ring.await(run, item);
+#endif
+            const uint4 low = fragment(ring.here() + column), high = fragment(ring.here() + column + 256);
+#pragma unroll
+            for (u32 n = 0; n < N; n++) {
+                const uint4 x = line_at(ring.here() + line + n * 8 * LINE);
+                mma(sums[n], low.x, low.y, low.z, low.w, x.x, x.y);
+                mma(sums[n], high.x, high.y, high.z, high.w, x.z, x.w);
+            }
+            ring.advance();
+        }
+        flush<N>(sums, out + ((u64)(worker + band) * 2 + half) * rows * BLOCK + warp * 16, rows);
+    }
 }
 
-#define PRODUCT(NAME, N)                                                                       \
-    extern "C" __global__ void __launch_bounds__(WARPS * 32, 1)                                   \
+#define PRODUCT(NAME, N)                                                                                 \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                             \
         NAME(const u16 *weight, u64 weight_len, const u16 *x, u64 x_len, float *out, u64 out_len,        \
              u32 blocks, u32 steps, u32 rows, u32 window)                                                \
     {                                                                                                    \
@@ -249,7 +291,6 @@ static __device__ void product(const u16 *weight, u64 weight_len, const u16 *x, 
 PRODUCT(product_8, 1)
 PRODUCT(product_16, 2)
 PRODUCT(product_32, 4)
-PRODUCT(product_64, 8)
 
 // to[row][column] = the sum of a product's pieces: for those that want it whole.
 extern "C" __global__ void gather_pieces(const float *pieces, u64 pieces_len, float *to, u64 to_len,

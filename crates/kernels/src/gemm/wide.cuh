@@ -1,24 +1,18 @@
 // Products of many rows on tensor cores, in the order of the skinny ones: every sum runs through the
-// same steps of k with the same phases and pieces, so that a row has the same bits in both. Here one
-// phase follows another, since a block of threads has room for the sums of one beside what others left:
-// those of step 0, 4, 8 … of a worker's run, then 2, 6, 10 …, then the odd ones. Pieces are added up here.
+// same steps of k in the same pieces, so that a row has the same bits in both.
 //
 // `arrange` lays the rows out first, [tile of rows][step][half][pair][row][8], in the order of k in which
 // the weight is packed, so that a step of both operands is 8 KB in one piece each.
 
 const u32 STEP = 32;               // of k
-const u32 PHASES = 4;              // of a worker
-const u32 ROWS = 128;              // of x, for a block of threads
+const u32 TILE = 128;              // rows that lie together
 const u32 WARPS = 8;               // each has 16 columns and all rows
-const u32 EIGHTS = ROWS / 8;       // of rows
-const u32 PART = BLOCK * STEP * 2; // bytes of a step of either operand
-const u32 STAGES = 8;              // steps in shared memory
-const u32 HELD = ROWS * BLOCK * 4; // bytes of the sums of pieces
-const u32 GROUP = 8;               // tiles of rows that share what the card's cache has of x
+const u32 PART = BLOCK * STEP * 2; // bytes of a step of a block of columns or a tile of rows
+const u32 GROUP = 4;               // heights that share what the card's cache has of x
 
-static_assert(BLOCK == ROWS && BLOCK == WARPS * 16, "both operands are of one size");
+static_assert(BLOCK == WARPS * 16 && BLOCK == TILE, "both operands are of one size");
 
-// Hopper has an instruction for the 64 columns of four warps.
+// Hopper has an instruction for the 64 columns of four warps, and registers for two tiles of rows.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HOPPER 1
 #else
@@ -28,12 +22,8 @@ static_assert(BLOCK == ROWS && BLOCK == WARPS * 16, "both operands are of one si
 // On Hopper four more warps, which ask for steps and leave their registers to the others.
 const u32 THREADS = (WARPS + 4 * HOPPER) * 32;
 
-// What the two blocks of threads of a cluster, if they are one, share: a weight between two tiles of rows,
-// or the phases of one tile.
-enum Sharing { NOTHING, WEIGHT, TILE };
-
-// What is multiplied: columns of the weight, rows of x.
-enum Operand { COLUMNS, LINES };
+// What is left of a product: the pieces of workers, or each band whole.
+enum Left { PIECES, WHOLE };
 
 // to[tile][step][half][pair][row][8] = the elements of x that one lane of a quad multiplies, for each of
 // the quad: 8 q + 4 half + 2 pair and the one behind it. Rows past the last are zero. A thread is a
@@ -43,9 +33,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 {
     let_next_start();
     const u64 unit = blockIdx.x * (u64)THREADS + threadIdx.x;
-    const u32 row = (u32)(unit % ROWS), step = (u32)(unit / ROWS % steps);
-    const u64 tile = unit / ROWS / steps, all = tile * ROWS + row;
-    expect(x_len >= (u64)rows * steps * STEP && out_len >= (u64)tiles * ROWS * steps * STEP);
+    const u32 row = (u32)(unit % TILE), step = (u32)(unit / TILE % steps);
+    const u64 tile = unit / TILE / steps, all = tile * TILE + row;
+    expect(x_len >= (u64)rows * steps * STEP && out_len >= (u64)tiles * TILE * steps * STEP);
     wait_for_earlier();
     if (tile >= tiles)
         return;
@@ -61,132 +51,139 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     *(uint4 *)(to + PART / 4 * 3) = make_uint4(have[0].w, have[1].w, have[2].w, have[3].w);
 }
 
-// A product. The tiles of rows and either the blocks of columns, whose pieces are added up here, or the
-// workers, which leave them apart.
+// A product. Two blocks of threads have a band between them, and the same rows.
 struct Given {
     const char *weight, *x; // packed; arranged
     float *out;
     const float *bias;
-    u32 blocks, steps, workers, rows, tiles;
-    u32 apart;
+    u32 blocks, steps, workers, rows;
     u32 columns; // that have a bias
 
-    __device__ u32 items() const { return blocks * steps; }
-    __device__ u32 places() const { return (apart ? workers : blocks) * tiles; }
+    __device__ u32 bands() const { return (blocks + 1) / 2; }
+    __device__ u32 items() const { return bands() * steps; }
 };
 
-// Items of a worker and a block of columns.
+// Items of a worker and a band.
 struct Part {
-    u32 block, lo, hi, begin; // where its worker begins
-    bool first, last;         // of what is added up
-    u32 to;                   // which of the blocks that are left
+    u32 band, lo, hi;
+    bool first, last; // of what is added up
+    u32 to;           // which of the pieces that are left
 };
 
-// What comes at a place: a tile of rows, and the parts of a block of columns or of a worker. Most of it stays
+// What comes at a place: some tiles of rows, and the parts of a worker or of a band. Most of it stays
 // with the kernel's parameters, which take no registers.
-struct Work {
+template <u32 TILES, Left LEFT> struct Work {
     const Given &given;
-    u32 tile, block, worker, parts; // of the first part
+    u32 height;              // of so many tiles, which are multiplied together
+    u32 band, worker, parts; // of the first part
 
-    __device__ Work(const Given &given, u32 at) : given(given)
+    static __device__ u32 heights(const Given &given) { return (given.rows + TILES * TILE - 1) / (TILES * TILE); }
+
+    static __device__ u32 places(const Given &given)
     {
-        const u32 items = given.items(), steps = given.steps, workers = given.workers;
-        if (given.apart) {
-            tile = at % given.tiles;
-            worker = at / given.tiles;
-            block = items * worker / workers / steps;
-            parts = (items * (worker + 1) / workers - 1) / steps - block + 1;
+        return (LEFT == PIECES ? given.workers : given.bands()) * heights(given);
+    }
+
+    // Of `at_once` places at a time. Heights go round, since the last may be less work than the others.
+    __device__ Work(const Given &given, u32 at, u32 at_once) : given(given)
+    {
+        const u32 items = given.items(), steps = given.steps, workers = given.workers, all = heights(given);
+        if (LEFT == PIECES) {
+            worker = at / all;
+            height = (at + worker * all / at_once) % all;
+            band = items * worker / workers / steps;
+            parts = (items * (worker + 1) / workers - 1) / steps - band + 1;
             return;
         }
         // A group of rows with all columns, then the next.
-        const u32 before = at / (GROUP * given.blocks) * GROUP;
-        const u32 wide = given.tiles - before < GROUP ? given.tiles - before : GROUP;
-        const u32 within = at - before * given.blocks;
-        tile = before + within % wide;
-        block = within / wide;
-        worker = ((block * steps + 1) * workers - 1) / items;
-        parts = ((block + 1) * steps * workers - 1) / items - worker + 1;
+        const u32 bands = given.bands(), before = at / (GROUP * bands) * GROUP;
+        const u32 high = all - before < GROUP ? all - before : GROUP;
+        const u32 within = at - before * bands;
+        band = within / high;
+        height = before + (within + band * high / at_once) % high;
+        worker = ((band * steps + 1) * workers - 1) / items;
+        parts = ((band + 1) * steps * workers - 1) / items - worker + 1;
     }
 
     __device__ Part part(u32 index) const
     {
         Part part;
-        const u32 its = given.apart ? worker : worker + index;
-        part.block = given.apart ? block + index : block;
-        part.begin = given.items() * its / given.workers;
-        const u32 end = given.items() * (its + 1) / given.workers;
-        const u32 first = part.block * given.steps, last = first + given.steps;
-        part.lo = part.begin > first ? part.begin : first;
+        const u32 its = LEFT == PIECES ? worker : worker + index;
+        part.band = LEFT == PIECES ? band + index : band;
+        const u32 begin = given.items() * its / given.workers, end = given.items() * (its + 1) / given.workers;
+        const u32 first = part.band * given.steps, last = first + given.steps;
+        part.lo = begin > first ? begin : first;
         part.hi = end < last ? end : last;
-        part.first = given.apart || index == 0;
-        part.last = given.apart || index + 1 == parts;
-        part.to = given.apart ? part.block + worker : block;
+        part.first = LEFT == PIECES || index == 0;
+        part.last = LEFT == PIECES || index + 1 == parts;
+        part.to = LEFT == PIECES ? part.band + worker : band;
         return part;
+    }
+
+    __device__ u32 first_row() const { return height * TILES * TILE; }
+
+    // Whether there are rows in all tiles, or in one.
+    __device__ bool full() const { return given.rows - first_row() > (TILES - 1) * TILE; }
+
+    // The step of k with which a part begins.
+    __device__ u32 step(const Part &part) const { return part.lo - part.band * given.steps; }
+
+    // Where a part of the weight lies. What would be behind the last block is no one's, and is read there.
+    __device__ const char *columns(const Part &part, u32 half) const
+    {
+        const u32 wanted = part.band * 2 + half, block = wanted < given.blocks ? wanted : given.blocks - 1;
+        return given.weight + ((u64)block * given.steps + step(part)) * PART;
+    }
+
+    // The same of one of the tiles of rows.
+    __device__ const char *lines(const Part &part, u32 tile) const
+    {
+        return given.x + ((u64)(height * TILES + tile) * given.steps + step(part)) * PART;
     }
 };
 
-// The phase that is `turn`th: 0, 2, 1, 3.
-static __device__ u32 phase(u32 turn) { return turn / 2 + turn % 2 * 2; }
-
-// The first item of a phase.
-static __device__ u32 first_of(const Part &part, u32 phase)
-{
-    return part.lo + (phase + PHASES - (part.lo - part.begin) % PHASES) % PHASES;
-}
-
-typedef float Sums[EIGHTS * 4];
-
-static __device__ void add(Sums &to, const Sums &more)
-{
-#pragma unroll
-    for (u32 i = 0; i < EIGHTS * 4; i++)
-        to[i] += more[i];
-}
-
-static __device__ void clear(Sums &sums)
-{
-#pragma unroll
-    for (u32 i = 0; i < EIGHTS * 4; i++)
-        sums[i] = 0.0f;
-}
+// Of a thread: two columns, and two of every eight rows.
+template <u32 TILES> struct Sums {
+    float at[TILES * TILE / 2] = {};
+};
 
 // Adds a piece to the thread's sums, to 0 if it is the first, as readers do, and writes the last. A bias is part
-// of the first piece of its block.
-static __device__ void put(const Work &work, const Part &part, float4 *held, const Sums &piece)
+// of the first piece of its band.
+template <u32 TILES, Left LEFT>
+static __device__ void put(const Work<TILES, LEFT> &work, const Part &part, u32 half, float4 *held,
+                           const Sums<TILES> &piece)
 {
     const Given &given = work.given;
-    const u32 column = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, first_row = work.tile * ROWS + threadIdx.x % 4 * 2;
-    const bool biased = given.columns > 0 && part.lo == part.block * given.steps;
+    const u32 column = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 * 2;
+    const u32 first_row = work.first_row() + threadIdx.x % 4 * 2;
+    const bool biased = given.columns > 0 && part.lo == part.band * given.steps;
     float biases[2] = {0.0f, 0.0f};
     if (biased)
 #pragma unroll
         for (u32 i = 0; i < 2; i++) {
-            const u32 at = part.block * BLOCK + column + i * 8;
+            const u32 at = (part.band * 2 + half) * BLOCK + column + i;
             biases[i] = at < given.columns ? given.bias[at] : 0.0f;
         }
     held += threadIdx.x;
-    float *to = given.out + (u64)part.to * given.rows * BLOCK + column;
+    float *to = given.out + ((u64)part.to * 2 + half) * given.rows * BLOCK + column;
 #pragma unroll
-    for (u32 n = 0; n < EIGHTS; n++) {
+    for (u32 n = 0; n < TILES * TILE / 8; n++) {
+        const float *s = piece.at + n * 4;
         float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (!part.first)
+        if (LEFT == WHOLE && !part.first)
             sum = held[n * WARPS * 32];
-        sum.x += biased ? piece[n * 4] + biases[0] : piece[n * 4];
-        sum.y += biased ? piece[n * 4 + 1] + biases[0] : piece[n * 4 + 1];
-        sum.z += biased ? piece[n * 4 + 2] + biases[1] : piece[n * 4 + 2];
-        sum.w += biased ? piece[n * 4 + 3] + biases[1] : piece[n * 4 + 3];
-        if (!part.last) {
+        sum.x += biased ? s[0] + biases[0] : s[0];
+        sum.y += biased ? s[1] + biases[0] : s[1];
+        sum.z += biased ? s[2] + biases[1] : s[2];
+        sum.w += biased ? s[3] + biases[1] : s[3];
+        if (LEFT == WHOLE && !part.last) {
             held[n * WARPS * 32] = sum;
             continue;
         }
         const u64 row = first_row + n * 8;
-        if (row < given.rows) {
-            to[row * BLOCK] = sum.x;
-            to[row * BLOCK + 8] = sum.z;
-        }
-        if (row + 1 < given.rows) {
-            to[(row + 1) * BLOCK] = sum.y;
-            to[(row + 1) * BLOCK + 8] = sum.w;
-        }
+        if (row < given.rows)
+            *(float2 *)(to + row * BLOCK) = make_float2(sum.x, sum.z);
+        if (row + 1 < given.rows)
+            *(float2 *)(to + (row + 1) * BLOCK) = make_float2(sum.y, sum.w);
     }
 }

@@ -4,7 +4,7 @@ use crate::card;
 use crate::card::{Buffer, Card, close, laid, narrowed, widened};
 use crate::random::Random;
 use kernels::cuda::Pieces;
-use kernels::gemm::cuda::{Behind, Layout, Lines, Products, Shape};
+use kernels::gemm::cuda::{Behind, Layout, Lines, MOST_ROWS, Products, Shape};
 
 /// A weight on the card, and as it is.
 pub(crate) struct Weight {
@@ -19,9 +19,10 @@ impl Weight {
         random: &mut Random,
         n: usize,
         k: usize,
-        workers: u32,
+        multiprocessors: u32,
     ) -> Weight {
-        Weight::new(card, narrowed(&random.floats(n * k, 1.0)), Shape::new(n, k, workers))
+        let shape = Shape::new(n, k, multiprocessors);
+        Weight::new(card, narrowed(&random.floats(n * k, 1.0)), shape)
     }
 
     pub(crate) fn new(card: &Card, plain: Vec<u16>, shape: Shape) -> Weight {
@@ -128,11 +129,11 @@ fn reference(weight: &Weight, x: &[u16], columns: &[usize]) -> (Vec<f64>, Vec<f6
 fn check(
     card: &Card,
     random: &mut Random,
-    ((n, k), workers): ((usize, usize), u32),
+    ((n, k), multiprocessors): ((usize, usize), u32),
     (most, fewer): (usize, &[usize]),
 ) {
     let products = Products::load(&card.cuda).expect("the products load");
-    let weight = Weight::random(card, random, n, k, workers);
+    let weight = Weight::random(card, random, n, k, multiprocessors);
     let x = narrowed(&random.floats(most * k, 1.0));
     let whole = weight.times(card, &products, &x);
     let columns: Vec<usize> =
@@ -162,7 +163,7 @@ fn check(
             let pieces = weight.pieces_behind(card, &products, last, way);
             assert!(
                 weight.sums(card, &products, &pieces, rows) == whole[(most - rows) * n..],
-                "{n} × {k}, {workers} workers, {way:?}: {rows} rows are not those of {most}"
+                "{n} × {k}, {multiprocessors}, {way:?}: {rows} rows are not those of {most}"
             );
         }
     }
@@ -175,8 +176,8 @@ fn products_match_and_a_row_does_not_depend_on_rows() {
     let fewer = [1, 2, 7, 8, 9, 16, 17, 31, 32, 33, 63];
     for shape in [(1, 32), (128, 128), (130, 96), (576, 576), (960, 576), (3072, 576), (576, 1536)]
     {
-        for workers in [1, 3, all] {
-            check(&card, &mut random, (shape, workers), (64, &fewer));
+        for multiprocessors in [2, 6, all] {
+            check(&card, &mut random, (shape, multiprocessors), (64, &fewer));
         }
     }
 }
@@ -186,10 +187,10 @@ fn products_of_many_rows_have_the_bits_of_few() {
     let (card, mut random) = (card(), Random::fresh());
     let all = card.cuda.multiprocessors();
     for shape in [(1, 32), (130, 96), (576, 576), (200, 1536)] {
-        for workers in [1, 3, all] {
-            let fewer = [1, 63, 64, 65, 127, 128, 129, 200, 256, 257, 300, 512];
+        for multiprocessors in [2, 6, all] {
+            let fewer = [1, 32, 33, 64, 127, 128, 129, 200, 256, 257, 300, 400, 512];
             let most = 1100 + random.below(40);
-            check(&card, &mut random, (shape, workers), (most, &fewer));
+            check(&card, &mut random, (shape, multiprocessors), (most, &fewer));
         }
     }
 }
@@ -200,7 +201,7 @@ fn products_of_a_large_model_match() {
     let all = card.cuda.multiprocessors();
     for shape in [(4096, 4096), (6144, 4096), (4096, 12_288)] {
         check(&card, &mut random, (shape, all), (64, &[1, 8, 16, 32]));
-        check(&card, &mut random, (shape, all), (1024, &[1, 64, 65, 128, 200, 256, 300, 512]));
+        check(&card, &mut random, (shape, all), (1024, &[1, 32, 33, 128, 200, 256, 300, 400, 512]));
     }
 }
 
@@ -219,10 +220,10 @@ fn few_products_of_a_large_model_match() {
 fn few_rows_have_the_bits_of_others() {
     let (card, mut random) = (card(), Random::fresh());
     for shape in [(130, 96), (200, 1536)] {
-        check(&card, &mut random, (shape, 3), (300, &[1, 9, 64, 65, 129, 257]));
+        check(&card, &mut random, (shape, 6), (300, &[1, 9, 32, 33, 129, 257]));
     }
-    // So many columns that two tiles share a weight.
-    check(&card, &mut random, ((132 * 128, 64), 132), (256, &[1, 65, 200]));
+    // An odd number of blocks of columns, of which the last has a band for itself, and several rounds.
+    check(&card, &mut random, ((133 * 128, 64), 132), (300, &[1, 65, 200]));
 }
 
 /// A bias is added to the first piece of its block, before the others.
@@ -231,23 +232,23 @@ fn a_bias_comes_first() {
     let (card, mut random) = (card(), Random::fresh());
     let products = Products::load(&card.cuda).expect("the products load");
     for (n, k) in [(130, 96), (576, 1536)] {
-        for workers in [1, 3, card.cuda.multiprocessors()] {
-            let weight = Weight::random(&card, &mut random, n, k, workers);
+        for multiprocessors in [2, 6, card.cuda.multiprocessors()] {
+            let weight = Weight::random(&card, &mut random, n, k, multiprocessors);
             let (x, bias) = (narrowed(&random.floats(300 * k, 1.0)), random.floats(n, 9.0));
             // Few rows leave pieces, to which it is added here.
-            let few = 64;
+            let few = MOST_ROWS;
             let mut pieces = card.get(&weight.pieces(&card, &products, &x[..few * k]));
             let (steps, workers) = (k / 32, weight.shape.workers() as usize);
-            let items = n.div_ceil(128) * steps;
+            let items = n.div_ceil(256) * steps;
             for column in 0..n {
-                let block = column / 128;
-                let first = ((block * steps + 1) * workers - 1) / items;
+                let (band, block) = (column / 256, column / 128);
+                let first = ((band * steps + 1) * workers - 1) / items;
                 for row in 0..few {
-                    pieces[((first + block) * few + row) * 128 + column % 128] += bias[column];
+                    pieces[((2 * first + block) * few + row) * 128 + column % 128] += bias[column];
                 }
             }
             let want = weight.sums(&card, &products, &card.put(&pieces), few);
-            for rows in [65, 200, 300] {
+            for rows in [33, 65, 200, 300] {
                 let got = weight.biased(&card, &products, &x[..rows * k], &bias);
                 let got = weight.sums(&card, &products, &got, rows);
                 assert!(got[..few * n] == want, "{n} × {k}, {workers} workers, {rows} rows");
@@ -289,10 +290,10 @@ fn room_grows_with_rows() {
 #[test]
 fn no_worker_is_without_work() {
     for (n, k) in [(1, 32), (1, 256), (129, 32), (151_936, 4096), (24_576, 4096)] {
-        for workers in [1, 7, 132, 1000] {
-            let shape = Shape::new(n, k, workers);
-            assert!(shape.workers() <= workers && shape.workers() > 0);
-            assert!(shape.workers() as usize <= n.div_ceil(128) * (k / 32));
+        for multiprocessors in [1, 7, 132, 1000] {
+            let shape = Shape::new(n, k, multiprocessors);
+            assert!(shape.workers() <= multiprocessors.div_ceil(2) && shape.workers() > 0);
+            assert!(shape.workers() as usize <= n.div_ceil(256) * (k / 32));
             let mut places: Vec<usize> = (0..k).map(|column| shape.place(n - 1, column)).collect();
             places.sort_unstable();
             places.dedup();

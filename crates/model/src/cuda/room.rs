@@ -114,7 +114,7 @@ pub(crate) struct Scratch<'j> {
 /// Rows that are multiplied with a weight at once at most: what they leave has room.
 pub(crate) fn tile_of(weight: &Shape) -> usize {
     let rows = PIECES_BYTES / (size_of::<f32>() * weight.n);
-    // Two tiles share a weight.
+    // Two tiles are multiplied at a time.
     rows.clamp(2 * TILE, MOST_TILE) / (2 * TILE) * (2 * TILE)
 }
 
