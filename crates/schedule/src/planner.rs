@@ -36,6 +36,17 @@ fn seat(running: &Running) -> Seat {
 impl Scheduler {
     /// Plans the next step; `None` when there is nothing to compute before one lands.
     pub fn plan(&mut self) -> Option<StepPlan> {
+        loop {
+            let before = self.tally.retractions;
+            let step = self.plan_once();
+            // Whoever went back to the queue at once has left its pages there, and may start again.
+            if step.is_some() || self.tally.retractions == before || self.coming > 0 {
+                return step;
+            }
+        }
+    }
+
+    fn plan_once(&mut self) -> Option<StepPlan> {
         self.admit();
         let mut able = std::mem::take(&mut self.able);
         let unsent = self.list(&mut able);
@@ -129,41 +140,49 @@ impl Scheduler {
 
     /// Plans verify blocks of at most `budget` tokens. Chunks will follow: as much of `unsent` as has
     /// room. What has none is not spared by narrow blocks, it comes later.
+    ///
+    /// More `seats` than have room for one token each take turns. Where nobody whose turn it is can be given pages,
+    /// since all that come later in the order of service have none to give, it is the turn of the next: of those
+    /// one can.
     fn plan_blocks(
         &mut self,
-        rows: &mut Vec<Seat>,
+        seats: &mut [Seat],
         budget: usize,
         unsent: usize,
         step: &mut StepPlan,
     ) {
-        self.take_turns(rows, budget);
+        if seats.len() <= budget {
+            self.cursor = None;
+            return self.plan_turn(seats, budget, unsent, step);
+        }
+        let before = |cursor| seats.partition_point(|&(place, _)| place < cursor);
+        let start = self.cursor.map_or(0, before) % seats.len();
+        seats.rotate_left(start);
+        let mut next = 0;
+        while step.rows.is_empty() && next < seats.len() && budget > 0 {
+            let end = seats.len().min(next + budget);
+            self.cursor = Some(seats[end % seats.len()].0);
+            let turn = &mut seats[next..end];
+            turn.sort_unstable_by_key(|&(place, _)| place);
+            self.plan_turn(turn, budget, unsent, step);
+            next = end;
+        }
+    }
+
+    /// Plans blocks for `seats`, which have room for one token each, in order of service.
+    fn plan_turn(&mut self, seats: &[Seat], budget: usize, unsent: usize, step: &mut StepPlan) {
         let Scheduler { crew, options, widths, .. } = self;
         let holder = |&(_, row): &Seat| crew.holder(row).expect("it was just listed");
         let wishes: Vec<Wish<'_>> =
-            rows.iter().map(holder).map(|running| wish(running, options)).collect();
+            seats.iter().map(holder).map(|running| wish(running, options)).collect();
         let allowed = widths.choose(&wishes, budget, unsent.min(options.step_tokens));
-        for (&(_, row), Allowance { width, price, likely }) in rows.iter().zip(allowed) {
+        for (&(_, row), Allowance { width, price, likely }) in seats.iter().zip(allowed) {
             let Some(width) = self.reserve(row, width) else { continue };
             let running = self.crew.holder_mut(row).expect("its pages were just reserved");
             let (bounds, page_size) = (&self.options.bounds, self.options.page_size);
             let work = Work::Block { width, price, likely };
             step.rows.push(running.plan(work, bounds, page_size, &mut step.table));
         }
-    }
-
-    /// Keeps as many of `seats` as have room for one token each. Those left out go first in the
-    /// next step.
-    fn take_turns(&mut self, seats: &mut Vec<Seat>, budget: usize) {
-        if seats.len() <= budget {
-            self.cursor = None;
-            return;
-        }
-        let before = |cursor| seats.partition_point(|&(place, _)| place < cursor);
-        let start = self.cursor.map_or(0, before) % seats.len();
-        seats.rotate_left(start);
-        self.cursor = Some(seats[budget].0);
-        seats.truncate(budget);
-        seats.sort_unstable_by_key(|&(place, _)| place);
     }
 
     /// Leases the slots of a request's next block: from free pages, then from cached ones. A

@@ -201,6 +201,40 @@ fn voyages_meet_everything() {
     }
 }
 
+/// Pools so small that whoever runs alone gives its pages back to start again, and steps of so few tokens that
+/// whose turn it is may find no page, and nobody behind to take one from.
+#[test]
+fn somebody_goes_on_in_the_smallest_pools_and_steps() {
+    let of = |prompt: Vec<u32>, max_tokens, priority, arrives| {
+        let limits = Limits { max_tokens: Some(max_tokens), ..Limits::default() };
+        let request = Request { limits, priority, ..Request::new(prompt) };
+        Case { request, arrives, cancelled: None, toggles: vec![] }
+    };
+    let mut narrow = of(vec![7, 8, 0, 1], 9, 0, 3);
+    narrow.request.speculation = Speculation::Width(5);
+    let mut plain = of((0..28).collect(), 24, 1, 9);
+    plain.toggles = vec![(9, Speculation::Off)];
+    let cases = [
+        of((7..21).chain([0]).collect(), 9, 1, 9),
+        of((0..22).collect(), 5, 0, 8),
+        narrow,
+        Case { cancelled: Some(20), ..of((7..42).collect(), 0, -1, 0) },
+        plain,
+    ];
+    for (pages, step_tokens) in (63..=80).flat_map(|pages| [(pages, 2), (pages, 3)]) {
+        let sea = Sea {
+            page_size: 1,
+            pages,
+            step_tokens,
+            max_running: 3,
+            widths: WidthPolicy::Fixed,
+            quality: Quality::Perfect,
+            pace: Pace::Early,
+        };
+        let _ = sail(&sea, &cases);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
