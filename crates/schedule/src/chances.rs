@@ -131,10 +131,14 @@ impl Level {
     /// Drafts that hardly ever are accepted.
     pub(crate) const LEAST: Level = Level(0);
 
-    /// What its drafts are taken for: from 0 for the least to 1 for the greatest, near its middle for
-    /// those between, so that neither hopeless nor sure drafts promise something else.
+    /// What its drafts are taken for: its middle, but 0 for the least and 1 for the greatest, so that neither
+    /// hopeless nor sure drafts promise something else.
     fn chance(self) -> f64 {
-        self.0 as f64 / (LEVELS - 1) as f64
+        match self.0 {
+            0 => 0.0,
+            level if level == LEVELS - 1 => 1.0,
+            level => (level as f64 + 0.5) / LEVELS as f64,
+        }
     }
 
     /// The least chance of the level.

@@ -20,12 +20,41 @@ const NEW: f32 = 0.02;
 /// passed.
 const FORGET: f32 = 0.0005;
 
-/// The drafts of a block that were verified after an accepted one, and those accepted too, by
-/// confidence. Decayed.
+/// Drafts that were verified, and those accepted too, by what was expected of them. Decayed.
 #[derive(Clone, Debug)]
-pub(crate) struct Calibration {
+struct Bins {
     tried: [f32; BINS],
     accepted: [f32; BINS],
+}
+
+impl Bins {
+    const NEW: Bins = Bins { tried: [0.0; BINS], accepted: [0.0; BINS] };
+
+    /// Chance of a draft of which so much is expected.
+    fn chance(&self, expected: f32) -> f32 {
+        let bin = bin(expected);
+        (self.accepted[bin] + WORD * expected) / (self.tried[bin] + WORD)
+    }
+
+    fn decay(&mut self) {
+        self.tried.iter_mut().chain(&mut self.accepted).for_each(|count| *count *= KEEP);
+    }
+
+    fn learn(&mut self, expected: f32, accepted: bool) {
+        let bin = bin(expected);
+        self.tried[bin] += 1.0;
+        self.accepted[bin] += f32::from(u8::from(accepted));
+    }
+}
+
+/// What became of the drafts of blocks.
+#[derive(Clone, Debug)]
+pub(crate) struct Calibration {
+    /// Of drafts behind accepted ones, by confidence.
+    each: Bins,
+    /// Of all drafts, by the product of the chances up to them: when one is accepted against the odds, what follows it
+    /// is likelier than it looked.
+    whole: Bins,
     /// The chance of a draft at each place when those before it are accepted, as it usually is.
     usual: [f32; PLACES],
 }
@@ -33,12 +62,19 @@ pub(crate) struct Calibration {
 impl Calibration {
     /// Nothing seen yet.
     pub(crate) const NEW: Calibration =
-        Calibration { tried: [0.0; BINS], accepted: [0.0; BINS], usual: [HOPE; PLACES] };
+        Calibration { each: Bins::NEW, whole: Bins::NEW, usual: [HOPE; PLACES] };
 
     /// Chance of a draft when those before it are accepted.
     fn chance(&self, confidence: f32) -> f32 {
-        let bin = bin(confidence);
-        (self.accepted[bin] + WORD * confidence) / (self.tried[bin] + WORD)
+        self.each.chance(confidence)
+    }
+
+    /// The product of the chances up to each draft.
+    fn products(&self, confidences: &[f32]) -> impl Iterator<Item = f32> {
+        confidences.iter().scan(1.0, |product, &confidence| {
+            *product *= self.chance(confidence);
+            Some(*product)
+        })
     }
 
     /// Takes in the drafts of a block, whether they are verified or not.
@@ -62,15 +98,16 @@ impl Calibration {
         if confidences.is_empty() {
             return;
         }
-        for bin in 0..BINS {
-            self.tried[bin] *= KEEP;
-            self.accepted[bin] *= KEEP;
+        self.whole.decay();
+        let mut product = 1.0;
+        for (place, &confidence) in confidences.iter().enumerate() {
+            product *= self.chance(confidence);
+            self.whole.learn(product, place < accepted);
         }
+        self.each.decay();
         // What follows a refused draft was not tried.
         for (place, &confidence) in confidences.iter().take(accepted + 1).enumerate() {
-            let bin = bin(confidence);
-            self.tried[bin] += 1.0;
-            self.accepted[bin] += if place < accepted { 1.0 } else { 0.0 };
+            self.each.learn(confidence, place < accepted);
         }
     }
 }
@@ -126,8 +163,10 @@ impl<'a> Judge<'a> {
 
     /// The chance of each draft, that those before it are accepted included.
     pub(crate) fn chances(&self, confidences: &[f32]) -> impl Iterator<Item = f32> {
-        confidences.iter().scan(1.0, |chance, &confidence| {
-            *chance *= self.calibration.chance(confidence);
+        let Calibration { whole, .. } = self.calibration;
+        self.calibration.products(confidences).scan(1.0f32, move |chance, product| {
+            // Never likelier than the draft before it.
+            *chance = chance.min(whole.chance(product));
             Some(*chance)
         })
     }
@@ -156,12 +195,15 @@ mod tests {
     fn what_follows_a_refused_draft_was_not_tried() {
         let mut calibration = Calibration::NEW;
         calibration.learn(&[0.9, 0.5, 0.2], 1);
-        assert_eq!(calibration.tried[bin(0.9)], 1.0);
-        assert_eq!((calibration.tried[bin(0.5)], calibration.accepted[bin(0.5)]), (1.0, 0.0));
-        assert_eq!(calibration.tried[bin(0.2)], 0.0);
+        assert_eq!(calibration.each.tried[bin(0.9)], 1.0);
+        assert_eq!(
+            (calibration.each.tried[bin(0.5)], calibration.each.accepted[bin(0.5)]),
+            (1.0, 0.0)
+        );
+        assert_eq!(calibration.each.tried[bin(0.2)], 0.0);
         let before = calibration.clone();
         calibration.learn(&[], 0);
-        assert_eq!(calibration.tried, before.tried, "no draft is no news");
+        assert_eq!(calibration.each.tried, before.each.tried, "no draft is no news");
     }
 
     #[test]
