@@ -219,6 +219,19 @@ mod tests {
         assert_eq!(Judge::LENIENT.judged(&confidences, 5), all);
     }
 
+    /// Two drafts that are accepted together or not at all: by itself the second is sure once the first is accepted.
+    #[test]
+    fn what_goes_together_is_not_taken_for_independent() {
+        let mut calibration = Calibration::NEW;
+        for block in 0..4000 {
+            calibration.learn(&[0.5, 0.5], 2 * (block % 2));
+        }
+        let apart: Vec<f32> = calibration.products(&[0.5, 0.5]).collect();
+        assert!(apart[0] > 0.6 && apart[1] < 0.46, "{apart:?}");
+        let chances: Vec<f32> = Judge::new(&calibration, 0.0).chances(&[0.5, 0.5]).collect();
+        assert!(chances.iter().all(|chance| (chance - 0.5).abs() < 0.02), "{chances:?}");
+    }
+
     /// What a narrow block leaves out is taken for what it usually is, and tried again in time.
     #[test]
     fn drafts_that_were_not_made_are_as_usual() {
