@@ -51,7 +51,7 @@ crowds() {
     bench_load load 500 "${random[@]}" --compare plain,drafted --simulate-acceptance 4.24,6.36,8 \
         --concurrency 1,4,16,32,64 --requests 4,24,96,192,320 --running 96 --kv-tokens 49152 \
         --input-tokens fixed:128 --output-tokens fixed:192 --warmup 8
-    local steady=(--simulate-acceptance 6.36,6.48,8 --concurrency 32,64 --requests 128,192 --running 96
+    local steady=(--simulate-acceptance "6.36,6.48,8" --concurrency "32,64" --requests "128,192" --running 96
         --kv-tokens 131072 --input-tokens fixed:128 --output-tokens fixed:1024 --warmup 8)
     bench_load steady 400 "${random[@]}" --compare plain,drafted "${steady[@]}"
     bench_load steady-blocks 400 "${random[@]}" --random-blocks 4,8,16 --compare drafted "${steady[@]}"
