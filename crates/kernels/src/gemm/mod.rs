@@ -16,6 +16,7 @@
 
 /// Runs `$body` for row `$r` of a tile of `$rows`, up to eight, written out: of a loop over rows the
 /// compiler unrolls some and keeps the sums of others in memory.
+#[cfg(target_arch = "x86_64")]
 macro_rules! each_row {
     ($rows:expr, $r:ident, $body:block) => {
         each_row!(@ $rows, $r, $body, 0 1 2 3 4 5 6 7)
