@@ -36,6 +36,14 @@ impl Bins {
         (self.accepted[bin] + WORD * expected) / (self.tried[bin] + WORD)
     }
 
+    /// The product of the chances up to each of some drafts.
+    fn products(&self, expected: &[f32]) -> impl Iterator<Item = f32> {
+        expected.iter().scan(1.0, |product, &expected| {
+            *product *= self.chance(expected);
+            Some(*product)
+        })
+    }
+
     fn decay(&mut self) {
         self.tried.iter_mut().chain(&mut self.accepted).for_each(|count| *count *= KEEP);
     }
@@ -69,14 +77,6 @@ impl Calibration {
         self.each.chance(confidence)
     }
 
-    /// The product of the chances up to each draft.
-    fn products(&self, confidences: &[f32]) -> impl Iterator<Item = f32> {
-        confidences.iter().scan(1.0, |product, &confidence| {
-            *product *= self.chance(confidence);
-            Some(*product)
-        })
-    }
-
     /// Takes in the drafts of a block, whether they are verified or not.
     pub(crate) fn look(&mut self, confidences: &[f32]) {
         if confidences.is_empty() {
@@ -99,9 +99,7 @@ impl Calibration {
             return;
         }
         self.whole.decay();
-        let mut product = 1.0;
-        for (place, &confidence) in confidences.iter().enumerate() {
-            product *= self.chance(confidence);
+        for (place, product) in self.each.products(confidences).enumerate() {
             self.whole.learn(product, place < accepted);
         }
         self.each.decay();
@@ -147,8 +145,8 @@ impl<'a> Judge<'a> {
     /// made are as usual. Without any made nothing is known.
     pub(crate) fn judged(&self, confidences: &[f32], most: usize) -> Chances {
         let mut chances = Chances::default();
-        self.chances(confidences).for_each(|chance| chances.add(chance));
-        let Some(mut chance) = self.chances(confidences).last() else { return chances };
+        let made = self.chances(confidences).inspect(|&chance| chances.add(chance));
+        let Some(mut chance) = made.last() else { return chances };
         for place in confidences.len()..most {
             chance *= self.calibration.usual[place.min(PLACES - 1)];
             chances.add(chance);
@@ -163,8 +161,8 @@ impl<'a> Judge<'a> {
 
     /// The chance of each draft, that those before it are accepted included.
     pub(crate) fn chances(&self, confidences: &[f32]) -> impl Iterator<Item = f32> {
-        let Calibration { whole, .. } = self.calibration;
-        self.calibration.products(confidences).scan(1.0f32, move |chance, product| {
+        let Calibration { each, whole, .. } = self.calibration;
+        each.products(confidences).scan(1.0f32, move |chance, product| {
             // Never likelier than the draft before it.
             *chance = chance.min(whole.chance(product));
             Some(*chance)
@@ -226,7 +224,7 @@ mod tests {
         for block in 0..4000 {
             calibration.learn(&[0.5, 0.5], 2 * (block % 2));
         }
-        let apart: Vec<f32> = calibration.products(&[0.5, 0.5]).collect();
+        let apart: Vec<f32> = calibration.each.products(&[0.5, 0.5]).collect();
         assert!(apart[0] > 0.6 && apart[1] < 0.46, "{apart:?}");
         let chances: Vec<f32> = Judge::new(&calibration, 0.0).chances(&[0.5, 0.5]).collect();
         assert!(chances.iter().all(|chance| (chance - 0.5).abs() < 0.02), "{chances:?}");
