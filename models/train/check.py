@@ -6,8 +6,10 @@
 """
 
 import argparse
+import json
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,12 +19,12 @@ import torch.nn.functional as F
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 import kernels
-from drafter import Drafter, fresh_config
-from evaluate import answers, runs, walk
+from drafter import Drafter, as_json, fresh_config
+from evaluate import answers, runs, vocabs_of, walk
 from generate import ANSWER, FIRST, QUESTION, Scripts, Writer, conversations, pack, write
 from sight import Dense, Flex, block_of
 from target import Chat, Decoder, Target
-from train import Batch, Trainer
+from train import Batch, Trainer, frequent, list_ids
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
 import dflash_reference as reference
@@ -206,19 +208,42 @@ class Anew(reference.Target):
         self.ids = self.ids[:tokens]
 
 
+def check_lists(config, rows, kinds):
+    """Which ids are listed, and how a config is written."""
+    data = SimpleNamespace(tokens=torch.from_numpy(rows), kinds=torch.from_numpy(kinds))
+    counts = Counter(rows[kinds == ANSWER].tolist())
+    best = sorted(counts, key=lambda i: (-counts[i], i))
+    for cover in (0.3, 0.98):
+        list_ids(config, data, cover, print)
+        ids = config["dflash_config"]["proposed_ids"]
+        made = [sum(counts[i] for i in best[:count]) / counts.total() for count in (len(ids) - 1, len(ids))]
+        assert ids == sorted(best[: len(ids)]) and made[0] < cover <= made[1]
+        text = as_json(config)
+        assert json.loads(text) == config and f'"proposed_ids": {ids}' in text
+    list_ids(config, data, 1, print)
+    assert "proposed_ids" not in config["dflash_config"]
+
+
 def check_replay(model, target, drafter, chat):
-    """The walk over all blocks against the reference's loop."""
+    """The walk over all blocks against the reference's loop, with proposals from all ids, from half and from a list."""
     prompts = [chat.ids("a b c"), chat.ids("What is it that you")]
     texts = answers(target, kernels.Plain, prompts, 40, chat.end, None)
-    found = {size: runs(target, drafter, size, prompts, texts, None, [target.vocab]) for size in (16, 8)}
     fields = {**drafter.config, **drafter.config["dflash_config"]}
     config = reference.Config(**{name: fields.get(name) for name in reference.Config.__dataclass_fields__})
     plain = reference.Drafter(config, {name + ".weight": w.detach() for name, w in drafter.weights().items()})
     looped = Anew(model, drafter.taps)
+    vocabs = vocabs_of(drafter, target.vocab, target.device)
+    drafter.config["dflash_config"]["proposed_ids"] = frequent(torch.tensor(sum(texts, [])), 0.5)
+    vocabs |= vocabs_of(drafter, target.vocab, target.device)
+    assert list(vocabs) == ["whole vocabulary", "lower half", "listed ids"]
+    found = {size: runs(target, drafter, size, prompts, texts, None, vocabs.values()) for size in (16, 8)}
     for i, (prompt, text) in enumerate(zip(prompts, texts)):
         for size, width in ((16, 4), (16, 16), (8, 8)):
-            tokens, steps = reference.drafted_greedy(looped, plain, prompt, 40, size, width, {chat.end})
-            assert tokens == text and len(steps) == walk(found[size][i][0], width)
+            for (name, ids), run in zip(vocabs.items(), found[size][i]):
+                tokens, steps = reference.drafted_greedy(
+                    looped, plain, prompt, 40, size, width, {chat.end}, ids.tolist()
+                )
+                assert tokens == text and len(steps) == walk(run, width), name
     print("the replay is as the reference's loop")
 
 
@@ -248,6 +273,7 @@ def main():
         chunk=50,
     )
     check_loss(Trainer(target, drafter, kernels.Plain, options), rows, kinds)
+    check_lists(drafter.config, rows, kinds)
     check_replay(model, target, drafter, chat)
 
 

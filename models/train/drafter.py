@@ -4,6 +4,7 @@ Shapes: B rows of N tokens, A blocks of w tokens, R tokens in all blocks of a ro
 """
 
 import json
+import re
 from pathlib import Path
 
 import torch
@@ -69,6 +70,12 @@ def shapes(config):
     return found
 
 
+def as_json(config):
+    """The text of a `config.json`, each list of numbers on one line."""
+    text = json.dumps(config, indent=2)
+    return re.sub(r"\[\n([\d\s,.eE+-]+)\]", lambda found: f"[{' '.join(found[1].split())}]", text)
+
+
 class Drafter:
     """Master weights in f32, those of one shape in one tensor. Embedding and head are the target's."""
 
@@ -110,7 +117,7 @@ class Drafter:
                 tensors[name + ".weight"] = tensor.clone()
         save_file(tensors, folder / "part", metadata={"format": "pt"})
         (folder / "part").rename(folder / "model.safetensors")
-        (folder / "config.json").write_text(json.dumps(self.config, indent=2))
+        (folder / "config.json").write_text(as_json(self.config))
 
     def weights(self):
         """Name to the tensor that the forward pass uses."""

@@ -5,7 +5,7 @@
 The target answers every prompt once. A draft depends on the tokens before it alone, so all drafts that the loop could
 ask for are made at once, one block behind every token, and the loop is then a walk over them. At temperatures above 0
 target and drafter choose with the same noise, as Slipstream does. τ is given for proposals from the whole vocabulary
-and from its lower half, to which Slipstream keeps drafts.
+and from what Slipstream keeps them to: the ids that the drafter lists, or else the lower half.
 """
 
 import argparse
@@ -58,10 +58,19 @@ def answers(target, ops, prompts, limit, end, noise):
     return out
 
 
+def vocabs_of(drafter, vocab, device):
+    """The ids that proposals come from, by name: all, and those that Slipstream keeps them to."""
+    listed = drafter.config["dflash_config"].get("proposed_ids")
+    ids = torch.arange(vocab, device=device)
+    if listed is None:
+        return {"whole vocabulary": ids, "lower half": ids[: (vocab + 1) // 2]}
+    return {"whole vocabulary": ids, "listed ids": ids[listed]}
+
+
 @torch.no_grad()
 def runs(target, drafter, block, prompts, texts, noise, vocabs):
     """How many drafts in a row are right behind each token of each answer, in blocks of `block`, for proposals from
-    ids below each of `vocabs`: a list of `[token]` a prompt."""
+    the ids of each of `vocabs`: a list of `[token]` a prompt."""
     device = target.device
     count = max(map(len, texts))
     length = max(len(p) + len(t) for p, t in zip(prompts, texts)) + block
@@ -87,7 +96,8 @@ def runs(target, drafter, block, prompts, texts, noise, vocabs):
         if noise is not None:
             logits += noise[i, place.clamp(max=noise.shape[1] - 1)]
         wanted = tokens[i, (first[i] + place).clamp(max=length - 1)]
-        right = [((logits[:, :vocab].argmax(-1) == wanted) & (place < n)).view(n, -1) for vocab in vocabs]
+        proposals = [ids[logits[:, ids].argmax(-1)] for ids in vocabs]
+        right = [((proposal == wanted) & (place < n)).view(n, -1) for proposal in proposals]
         found.append([r.long().cumprod(-1).sum(-1).tolist() for r in right])
     return found
 
@@ -134,7 +144,7 @@ def main():
     entries = [json.loads(line) for line in o.prompts.read_text().splitlines()]
     entries = entries[:: len(entries) // o.count] if o.count > 0 else entries
     prompts = [chat.prompt(entry["prompt"]) for entry in entries]
-    vocabs = {"whole vocabulary": target.vocab, "lower half": (target.vocab + 1) // 2}
+    vocabs = {path: vocabs_of(drafter, target.vocab, target.device) for path, drafter in drafters.items()}
     kinds = [(path, block) for block in o.blocks for path in drafters]
     results, start = {}, time.time()
     for temperature in o.temperatures:
@@ -149,11 +159,11 @@ def main():
                     some = slice(few, few + 10)
                     heard = None if noise is None else noise[some]
                     found[path, block] += runs(
-                        target, drafters[path], block, part[some], texts[some], heard, vocabs.values()
+                        target, drafters[path], block, part[some], texts[some], heard, vocabs[path].values()
                     )
         topics = [entry.get("topic", "all") for entry in entries]
         for path, block in kinds:
-            for i, vocab in enumerate(vocabs):
+            for i, vocab in enumerate(vocabs[path]):
                 table = tally(topics, [f[i] for f in found[path, block]], [w for w in o.widths if w <= block])
                 name = f"{path}, block {block}, T {temperature:g}, {vocab}"
                 results[name] = table

@@ -6,10 +6,12 @@
 Each step takes rows of packed conversations, runs the target over them, draws anchors among the answers' tokens and
 lets the drafter fill the blocks behind them, which are of several sizes: a drafter is best at the sizes it has seen. The loss of a mask is the divergence (KL) of the drafter's distribution
 from the target's at the same place, both at temperature 0.7. The rates fall to 0 as the time runs out. One process a
-GPU; the one of rank r reads the files `…-r.npy`.
+GPU; the one of rank r reads the files `…-r.npy`. At the end the ids that make most of the answers are listed in the
+drafter's config: Slipstream then proposes no others (FR-Spec, Zhao et al. 2025).
 """
 
 import argparse
+import math
 import os
 import time
 from pathlib import Path
@@ -272,6 +274,23 @@ def run(trainer, rows, o, say):
     say(f"{steps} steps in {time.time() - clock.start:.0f} s, {rows.rounds} rounds over {len(rows.tokens)} rows")
 
 
+def frequent(ids, cover):
+    """The fewest ids that make a share `cover` of `ids`, ascending; of ids as frequent as each other the lower first."""
+    counts = torch.bincount(ids)
+    order = counts.argsort(descending=True, stable=True)
+    made = counts[order].cumsum(0)
+    return sorted(order[: int((made < math.ceil(cover * len(ids))).sum()) + 1].tolist())
+
+
+def list_ids(config, rows, cover, say):
+    """Lists in the config which ids are to be proposed, in place of what it may have listed before."""
+    config = config["dflash_config"]
+    config.pop("proposed_ids", None)
+    if cover < 1:
+        config["proposed_ids"] = frequent(rows.tokens[rows.kinds == ANSWER].long(), cover)
+        say(f"{len(config['proposed_ids'])} ids make {cover:.1%} of the answers' tokens")
+
+
 def block_counts(text):
     return [tuple(map(int, group.split(":"))) for group in text.split(",")]
 
@@ -298,6 +317,9 @@ def options():
     parser.add_argument("--fade", type=float, default=5.0, help="mask k weighs exp(-(k - 1) / fade)")
     parser.add_argument("--floor", type=float, default=0.3, help="what a mask behind a refused draft still weighs")
     parser.add_argument("--plain-anchors", type=float, default=0.3, help="weight of an anchor that was no surprise")
+    parser.add_argument(
+        "--cover", type=float, default=0.98, help="share of the answers' tokens that listed ids make; 1 lists none"
+    )
     parser.add_argument("--chunk", type=int, default=4096, help="masks whose logits are there at a time")
     parser.add_argument("--every", type=float, default=15, help="seconds between lines")
     parser.add_argument("--keep", type=float, default=60, help="seconds between checkpoints")
@@ -333,8 +355,10 @@ def main():
     say("ready")
     while not (o.data / f"tokens-{rank}.npy").exists():  # may still be being written
         time.sleep(0.5)
-    run(trainer, Rows(o.data, rank, o.batch, o.device), o, say)
+    rows = Rows(o.data, rank, o.batch, o.device)
+    run(trainer, rows, o, say)
     if rank == 0:
+        list_ids(drafter.config, rows, o.cover, say)
         drafter.save(o.out)
     if dist.is_initialized():
         dist.barrier()

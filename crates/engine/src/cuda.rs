@@ -7,7 +7,7 @@
 //! Which of these ways a row takes follows from its request and its position alone, so drafting does not change
 //! it.
 
-use crate::draft::{Draft, DraftRow, Drafter, Features, NoDrafter, PROPOSED, in_reach, shape};
+use crate::draft::{Draft, DraftRow, Drafter, Features, NoDrafter, in_reach, shape};
 use crate::memory::Geometry;
 use crate::pair::{Faces, Models, Pair, PairOptions, TargetFiles};
 use crate::target::Target;
@@ -20,6 +20,7 @@ use model::config::ModelConfig;
 use model::cuda::{Capacity, CardModels, CardPair, Found, Ids, MOST_ADDITIONS, Origin, SLAB, Taps};
 use model::dflash_config::DflashConfig;
 use model::pass::Pass;
+use model::proposals::PROPOSED;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -95,18 +95,18 @@ pub const KNOWN: &[Known] = &[
     Known {
         name: DEFAULT_DRAFTER,
         role: Role::Drafter { target: DEFAULT_TARGET },
-        about: "DFlash drafter, 5 layers, blocks of 4, 8 and 16, bf16",
+        about: "DFlash drafter, 3 layers, blocks of 4, 8 and 16, bf16",
         licence: "Apache-2.0 OR MIT",
         files: &[
             KnownFile {
                 name: "config.json",
-                size: 1_098,
-                sha256: "8b20ba11c6e18d935e486914f091faaaa0577c68c945f70b4bb5681ee476ebb0",
+                size: 99_413,
+                sha256: "271694207378ed35b5c4d2242f693d80c64104872da2366463f089664a11d926",
             },
             KnownFile {
                 name: "model.safetensors",
-                size: 38_728_248,
-                sha256: "12833c043fda772d472dd44836958b004f5df38688a291c18e1b7a58201e79fc",
+                size: 24_565_080,
+                sha256: "9757f4fe0ea40dbdf663927a0da4632344c284595ae3dc5c176c449bc5cae025",
             },
         ],
         hub: None,

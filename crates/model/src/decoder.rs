@@ -83,7 +83,7 @@ impl Decoder {
     /// The work of a pass through the layers, and of the head.
     pub fn work(&self) -> (Work, Work) {
         let layers = self.layers.iter().flat_map(Layer::weights);
-        (Work::of(layers), Work::of([self.head.as_ref().unwrap_or(&self.embedding)]))
+        (Work::of(layers), Work::of([self.head_weight()]))
     }
 
     /// Embeds `ids` into `out` (`[ids.len(), hidden]`).
@@ -156,7 +156,11 @@ impl Decoder {
         out: &mut Vec<f32>,
     ) {
         out.resize(rows * ids, 0.0);
-        let weight = self.head.as_ref().unwrap_or(&self.embedding);
-        gemm(cpu, scratch, x, rows, &mut [Product::first(ids, weight, out)]);
+        gemm(cpu, scratch, x, rows, &mut [Product::first(ids, self.head_weight(), out)]);
+    }
+
+    /// The weight of the output head, `[vocab, hidden]`.
+    pub(crate) fn head_weight(&self) -> &Weight {
+        self.head.as_ref().unwrap_or(&self.embedding)
     }
 }

@@ -14,6 +14,7 @@ use crate::error::LoadError;
 use crate::layer::{Buffers, Keys, Layer, Shape, enter};
 use crate::load::{Loader, Precision};
 use crate::pass::{Pass, Work};
+use crate::proposals::Proposals;
 use device::Cpu;
 use kernels::gemm::{Product, Weight, gemm};
 use kernels::heads::{Projected, Store};
@@ -30,6 +31,7 @@ pub struct Dflash {
     hidden_norm: Vec<f32>,
     layers: Vec<Layer>,
     norm: Vec<f32>,
+    precision: Precision,
     unused: Vec<String>,
 }
 
@@ -74,7 +76,7 @@ impl Dflash {
         let frequencies = body.rope.frequencies(body.head_dim);
         let shape = Shape::of(body);
         let unused = files.unused();
-        Ok(Dflash { config, shape, frequencies, fc, hidden_norm, layers, norm, unused })
+        Ok(Dflash { config, shape, frequencies, fc, hidden_norm, layers, norm, precision, unused })
     }
 
     /// The drafter's configuration.
@@ -85,6 +87,13 @@ impl Dflash {
     /// Tensors of the file that nothing used.
     pub fn unused(&self) -> &[String] {
         &self.unused
+    }
+
+    /// What it proposes of the ids below `allowed`, and their head, made of the target's and held as its own
+    /// weights are.
+    pub fn proposals(&self, cpu: &Cpu, target: &Decoder, allowed: usize) -> Proposals {
+        let listed = self.config.proposed.as_deref();
+        Proposals::new(cpu, target, (listed, self.precision), allowed)
     }
 
     /// A KV pool for this drafter, with the target's pages.
@@ -167,16 +176,15 @@ impl Dflash {
         enter(cpu, b, self.layers.len(), (&self.norm, self.shape.eps), []);
     }
 
-    /// `out` becomes the logits of `rows` of the last draft pass for the ids below `ids`
-    /// (`[rows.len(), ids]`): the row at block position `j ≥ 1` proposes the token of that very
+    /// `out` becomes the logits of `rows` of the last draft pass for the ids of `proposals`
+    /// (`[rows.len(), proposals.count()]`): the row at block position `j ≥ 1` proposes the token of that very
     /// position.
     pub fn head(
         &self,
         cpu: &Cpu,
         w: &mut DraftWorkspace,
-        target: &Decoder,
+        (target, proposals): (&Decoder, &Proposals),
         rows: &[usize],
-        ids: usize,
         out: &mut Vec<f32>,
     ) {
         let (b, h) = (&mut w.buffers, self.shape.hidden);
@@ -184,6 +192,6 @@ impl Dflash {
         for &row in rows {
             w.picked.extend_from_slice(&b.h[row * h..(row + 1) * h]);
         }
-        target.head(cpu, &mut b.scratch, &w.picked, rows.len(), ids, out);
+        proposals.head(cpu, &mut b.scratch, target, (&w.picked, rows.len()), out);
     }
 }

@@ -23,6 +23,8 @@ pub struct DflashConfig {
     /// Which rows of the block a row sees, by layer: published drafters look both ways in
     /// full-attention layers and behind in sliding ones, unless `is_causal` decides for all.
     pub sight: Vec<Sight>,
+    /// The ids that are proposed, ascending, where the drafter names them; see [`crate::proposals`].
+    pub proposed: Option<Vec<u32>>,
 }
 
 impl DflashConfig {
@@ -44,7 +46,8 @@ impl DflashConfig {
         let target_layers =
             default_layers(layers, target.layers).expect("a target of as many layers");
         let (mask_id, sight) = (0, vec![Sight::BothWays; layers]);
-        DflashConfig { body, block, blocks: blocks.to_vec(), mask_id, target_layers, sight }
+        let blocks = blocks.to_vec();
+        DflashConfig { body, block, blocks, mask_id, target_layers, sight, proposed: None }
     }
 
     /// The least number of positions to be drafted that is `width` or more, or the most there is.
@@ -98,7 +101,8 @@ impl DflashConfig {
         }
         let target_layers = fields.target_layers(body.layers, target.layers)?;
         let sight = fields.sight(&body.windows)?;
-        Ok(DflashConfig { body, block, blocks, mask_id, target_layers, sight })
+        let proposed = fields.proposed(target.vocab)?;
+        Ok(DflashConfig { body, block, blocks, mask_id, target_layers, sight, proposed })
     }
 }
 
@@ -163,6 +167,26 @@ impl Fields<'_> {
             None => self.wrong(
                 "dflash_config.block_sizes",
                 format!("must be numbers that ascend from 2 at least to block_size, {own}"),
+            ),
+        }
+    }
+
+    /// The ids that are proposed, if they are listed.
+    fn proposed(&self, vocab: usize) -> Result<Option<Vec<u32>>, LoadError> {
+        let Some(value) = self.get("proposed_ids") else { return Ok(None) };
+        let listed: Option<Vec<u64>> =
+            value.as_array().and_then(|ids| ids.iter().map(Value::as_u64).collect());
+        let fits = |ids: &Vec<u64>| {
+            ids.is_sorted_by(|a, b| a < b) && ids.last().is_some_and(|&last| last < vocab as u64)
+        };
+        match listed.filter(fits) {
+            Some(ids) => Ok(Some(ids.into_iter().map(|id| id as u32).collect())),
+            None => self.wrong(
+                "dflash_config.proposed_ids",
+                format!(
+                    "must be ids that ascend, below the target's {vocab}; without the list the \
+                     lower half of them is proposed"
+                ),
             ),
         }
     }

@@ -13,6 +13,7 @@ pub mod error;
 mod layer;
 mod load;
 pub mod pass;
+pub mod proposals;
 pub mod tokenizer;
 
 pub use error::LoadError;

@@ -9,6 +9,7 @@ use model::config::ModelConfig;
 use model::decoder::Decoder;
 use model::dflash::{Dflash, DraftWorkspace};
 use model::pass::Pass;
+use model::proposals::Proposals;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -42,7 +43,13 @@ fn target_config() -> ModelConfig {
 }
 
 /// The drafter's logits after absorbing `draft.taps`, `chunk` tokens at a time.
-fn logits(cpu: &Cpu, model: &Dflash, target: &Decoder, draft: &Draft, chunk: usize) -> Vec<f32> {
+fn logits(
+    cpu: &Cpu,
+    model: &Dflash,
+    (target, proposals): (&Decoder, &Proposals),
+    draft: &Draft,
+    chunk: usize,
+) -> Vec<f32> {
     let context = draft.taps.len();
     let pages: Vec<u32> = (0..context.div_ceil(PAGE) as u32 + 1).rev().collect();
     let mut kv: KvPool = model.kv_pool(KvFormat::F32, pages.len(), PAGE);
@@ -59,7 +66,7 @@ fn logits(cpu: &Cpu, model: &Dflash, target: &Decoder, draft: &Draft, chunk: usi
     pass.push_block(&tokens, context, &pages);
     let (rows, mut out): (Vec<usize>, _) = ((1..block).collect(), Vec::new());
     model.draft(cpu, &mut w, &kv, target, &pass);
-    model.head(cpu, &mut w, target, &rows, target.config().vocab, &mut out);
+    model.head(cpu, &mut w, (target, proposals), &rows, &mut out);
     out
 }
 
@@ -71,8 +78,9 @@ fn check(folder: &Path, drafts: &[Draft]) {
         .expect("the drafter loads");
     assert_eq!(model.unused(), Vec::<String>::new());
     assert!(!drafts.is_empty());
+    let all = Proposals::Below(target.config().vocab);
     for draft in drafts {
-        let got = logits(&cpu, &model, &target, draft, usize::MAX);
+        let got = logits(&cpu, &model, (&target, &all), draft, usize::MAX);
         let want = draft.logits.concat();
         let scale = want.iter().fold(0.0, |a: f32, b| a.max(b.abs()));
         for (i, (g, w)) in got.iter().zip(&want).enumerate() {
@@ -81,7 +89,7 @@ fn check(folder: &Path, drafts: &[Draft]) {
         }
         assert_eq!(got.len(), want.len());
         for chunk in [1, 3, 7] {
-            let chunked = logits(&cpu, &model, &target, draft, chunk);
+            let chunked = logits(&cpu, &model, (&target, &all), draft, chunk);
             assert!(got == chunked, "chunks of {chunk} change the draft");
         }
     }
@@ -151,6 +159,11 @@ fn a_drafter_for_another_target_is_refused_by_field() {
         (refused(nested("block_sizes", json!([4, 4, 8]))), "dflash_config.block_sizes"),
         (refused(nested("block_sizes", json!([]))), "dflash_config.block_sizes"),
         (refused(nested("block_sizes", json!(8))), "dflash_config.block_sizes"),
+        (refused(nested("proposed_ids", json!([5, 3]))), "dflash_config.proposed_ids"),
+        (refused(nested("proposed_ids", json!([3, 3]))), "dflash_config.proposed_ids"),
+        (refused(nested("proposed_ids", json!([3, 320]))), "dflash_config.proposed_ids"),
+        (refused(nested("proposed_ids", json!([]))), "dflash_config.proposed_ids"),
+        (refused(nested("proposed_ids", json!(3))), "dflash_config.proposed_ids"),
         (refused(nested("use_swa", json!(true))), "use_swa"),
         (refused(top("is_causal", json!("no"))), "is_causal"),
         (refused(top("num_attention_heads", json!(3))), "num_key_value_heads"),
@@ -194,4 +207,51 @@ fn a_drafter_may_be_trained_with_several_blocks() {
     assert_eq!(blocks(None), [2, 4, 8]);
     assert_eq!(blocks(Some(4)), [2, 4]);
     assert_eq!(blocks(Some(5)), [2, 4, 5]);
+}
+
+/// Listed ids have the logits that the whole head gives them, but for the rounding of the drafter's weights; the others
+/// have none, and ids that may not be chosen are not proposed.
+#[test]
+fn listed_ids_have_their_logits_of_the_whole_head() {
+    for (precision, error) in [(Precision::AsStored, TOLERANCE), (Precision::Int8, 0.02)] {
+        listed_as_whole(precision, error);
+    }
+}
+
+/// `error` is a share of the largest logit.
+fn listed_as_whole(precision: Precision, error: f32) {
+    const ALLOWED: usize = 300;
+    let ids: Vec<u32> = (0..320).filter(|id| id * id % 7 == 2).collect();
+    let folder = altered("dflash", |config| config["dflash_config"]["proposed_ids"] = json!(ids));
+    let cpu = Cpu::new(2);
+    let files = Checkpoint::open(&fixture("qwen3")).expect("the target opens");
+    let target = Decoder::load(&cpu, &files, Precision::AsStored).expect("the target loads");
+    let model = Dflash::load(&cpu, folder.path(), files.config(), None, precision)
+        .expect("the drafter loads");
+    assert_eq!(model.config().proposed.as_deref(), Some(&ids[..]));
+    let listed = model.proposals(&cpu, &target, ALLOWED);
+    let expected: Vec<u32> = ids.iter().copied().filter(|&id| (id as usize) < ALLOWED).collect();
+    assert_eq!(listed.count(), expected.len());
+
+    let draft = &golden("dflash").drafts[0];
+    let (vocab, mut room) = (target.config().vocab, Vec::new());
+    let whole = logits(&cpu, &model, (&target, &Proposals::Below(vocab)), draft, usize::MAX);
+    let some = logits(&cpu, &model, (&target, &listed), draft, usize::MAX);
+    // Room that another launch has used already.
+    listed.by_id(&some, &mut room);
+    let (by_id, width) = listed.by_id(&some[..listed.count()], &mut room);
+    assert_eq!((by_id.len(), width), (ALLOWED, ALLOWED), "one row");
+    let (by_id, _) = listed.by_id(&some, &mut room);
+    let scale = whole.iter().fold(0.0, |a: f32, b| a.max(b.abs()));
+    for (whole, row) in whole.chunks(vocab).zip(by_id.chunks(ALLOWED)) {
+        for (id, (&got, want)) in row.iter().zip(whole).enumerate() {
+            match listed.place(id as u32) {
+                Some(place) => {
+                    assert_eq!(expected[place as usize] as usize, id);
+                    assert!((got - want).abs() <= error * scale, "id {id}: {got} for {want}");
+                }
+                None => assert!(!expected.contains(&(id as u32)) && got == f32::NEG_INFINITY),
+            }
+        }
+    }
 }

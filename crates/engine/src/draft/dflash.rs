@@ -11,17 +11,13 @@ use kernels::kv_store::KvPool;
 use model::decoder::Decoder;
 use model::dflash::{Dflash, DraftWorkspace};
 use model::pass::Pass;
+use model::proposals::Proposals;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Tokens that are absorbed together at the latest: enough rows for products at their full speed,
 /// and few enough that their features take little memory.
 const BATCH: usize = 64;
-
-/// Of so many ids one is proposed, the lowest. A byte-pair vocabulary numbers its tokens in the order
-/// in which they were learned, frequent ones first, so a part of it makes nearly all of a text; and
-/// the head costs what it reads.
-pub(crate) const PROPOSED: usize = 2;
 
 /// Drafts of a row that go through the head together, where not all may be worth verifying: reading the
 /// head takes as long as multiplying it with so many, and what follows an unlikely draft is wasted.
@@ -45,17 +41,18 @@ pub struct DflashDrafter {
     kv: KvPool,
     waiting: Waiting,
     workspace: DraftWorkspace,
-    /// Ids below this are proposed.
-    ids: usize,
+    proposals: Proposals,
     pass: Pass,
+    /// Of what is proposed, and the same by ids.
     logits: Vec<f32>,
+    by_id: Vec<f32>,
     chosen: Vec<u32>,
     confidences: Vec<f32>,
 }
 
 impl DflashDrafter {
-    /// A drafter over `kv`, [`Dflash::kv_pool`] with pages of the target's geometry. It proposes ids from
-    /// the lower half of those below `allowed`.
+    /// A drafter over `kv`, [`Dflash::kv_pool`] with pages of the target's geometry. Ids below `allowed` may
+    /// be chosen; it proposes a part of them.
     pub fn new(
         cpu: Cpu,
         model: Dflash,
@@ -63,6 +60,7 @@ impl DflashDrafter {
         kv: KvPool,
         allowed: usize,
     ) -> DflashDrafter {
+        let proposals = model.proposals(&cpu, &target, allowed);
         DflashDrafter {
             cpu,
             model,
@@ -70,9 +68,10 @@ impl DflashDrafter {
             kv,
             waiting: Waiting::default(),
             workspace: DraftWorkspace::default(),
-            ids: allowed.div_ceil(PROPOSED),
+            proposals,
             pass: Pass::default(),
             logits: Vec::new(),
+            by_id: Vec::new(),
             chosen: Vec::new(),
             confidences: Vec::new(),
         }
@@ -125,12 +124,18 @@ impl DflashDrafter {
                 shapes.push(Shape { allowed, ..shape(row, position) });
             }
         }
-        let (cpu, w, ids) = (&self.cpu, &mut self.workspace, self.ids);
-        self.model.head(cpu, w, &self.target, &wanted, ids, &mut self.logits);
+        let (cpu, w, proposals) = (&self.cpu, &mut self.workspace, &self.proposals);
+        self.model.head(cpu, w, (&self.target, proposals), &wanted, &mut self.logits);
+        let (logits, ids) = proposals.by_id(&self.logits, &mut self.by_id);
         self.chosen.resize(wanted.len(), 0);
-        choose(cpu, &self.logits, ids, ids, &draws, &shapes, &mut self.chosen);
+        choose(cpu, logits, ids, ids, &draws, &shapes, &mut self.chosen);
+        let places: Vec<Option<u32>> = self.chosen.iter().map(|&id| proposals.place(id)).collect();
+        let known: Vec<u32> = places.iter().map(|place| place.unwrap_or(0)).collect();
         self.confidences.resize(wanted.len(), 0.0);
-        confidences(cpu, &self.logits, ids, &self.chosen, &mut self.confidences);
+        confidences(cpu, &self.logits, proposals.count(), &known, &mut self.confidences);
+        // A mask may leave nothing but what is not proposed.
+        let forced = self.confidences.iter_mut().zip(&places).filter(|(_, place)| place.is_none());
+        forced.for_each(|(confidence, _)| *confidence = 0.0);
         let mut proposals = self.chosen.iter().zip(&self.confidences);
         for one in open {
             for (&token, &confidence) in proposals.by_ref().take(one.places().len()) {
@@ -223,6 +228,11 @@ mod tests {
 
     /// The tiny drafter, as one that was trained with blocks of these numbers of positions.
     fn drafter(blocks: &[usize]) -> DflashDrafter {
+        listing(blocks, None)
+    }
+
+    /// The same, as one that lists the ids that it proposes.
+    fn listing(blocks: &[usize], ids: Option<&[u32]>) -> DflashDrafter {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models");
         let folder = tempfile::tempdir().expect("a temporary folder");
         let copy =
@@ -232,6 +242,7 @@ mod tests {
         let mut config: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
         config["dflash_config"]["block_sizes"] = blocks.into();
         config["block_size"] = blocks[blocks.len() - 1].into();
+        config["dflash_config"]["proposed_ids"] = ids.into();
         let text = serde_json::to_string(&config).expect("JSON");
         std::fs::write(folder.path().join("config.json"), text).expect("writes");
 
@@ -246,6 +257,15 @@ mod tests {
 
     /// Rows of different anchors, with their widths, prices and what is expected of them.
     fn propose(drafter: &mut DflashDrafter, asked: &[(usize, f32, usize)]) -> Vec<Draft> {
+        propose_within(drafter, asked, None)
+    }
+
+    /// The same, with a mask of what may follow their anchors.
+    fn propose_within(
+        drafter: &mut DflashDrafter,
+        asked: &[(usize, f32, usize)],
+        allowed: Option<&[u32]>,
+    ) -> Vec<Draft> {
         let calibration = Calibration::NEW;
         let draw =
             Draw { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 0, position: 6 };
@@ -259,7 +279,7 @@ mod tests {
             pages: &[1],
             draw,
             shaper: None,
-            allowed: None,
+            allowed,
         };
         let rows: Vec<DraftRow<'_>> = asked.iter().enumerate().map(row).collect();
         let mut out = vec![Draft::default(); rows.len()];
@@ -286,5 +306,24 @@ mod tests {
         let Draft { tokens, confidences } = alone(4, 3);
         let (own, sure) = (&found[3].tokens, &found[3].confidences);
         assert_eq!((&own[..], &sure[..]), (&tokens[..2], &confidences[..2]), "two were asked for");
+    }
+
+    /// Those of its list alone; where a mask leaves none of them, one that it leaves, of which nobody is sure.
+    #[test]
+    fn ids_that_are_not_listed_are_not_proposed() {
+        let ids: Vec<u32> = (3..320).step_by(7).collect();
+        let mut drafter = listing(&[BLOCK], Some(&ids));
+        for Draft { tokens, confidences } in propose(&mut drafter, &[(BLOCK, 0.0, BLOCK - 1); 4]) {
+            assert_eq!(tokens.len(), BLOCK - 1);
+            assert!(tokens.iter().all(|token| ids.contains(token)), "{tokens:?}");
+            assert!(confidences.iter().all(|&sure| sure > 0.0), "{confidences:?}");
+        }
+        let mut mask = [0; 10];
+        mask[5] = 1 << 5;
+        let asked = [(BLOCK, 0.0, BLOCK - 1)];
+        let found = propose_within(&mut drafter, &asked, Some(&mask)).swap_remove(0);
+        assert!(!ids.contains(&165));
+        assert_eq!((found.tokens[0], found.confidences[0]), (165, 0.0));
+        assert!(ids.contains(&found.tokens[1]), "the mask is of the first place alone");
     }
 }

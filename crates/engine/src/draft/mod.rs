@@ -10,7 +10,7 @@ pub use crate::shaper::Shaper;
 pub use crate::target::Features;
 pub use dflash::DflashDrafter;
 #[cfg(feature = "cuda")]
-pub(crate) use dflash::{PROPOSED, in_reach, shape};
+pub(crate) use dflash::{in_reach, shape};
 pub(crate) use judge::Calibration;
 pub use judge::Judge;
 pub use none::NoDrafter;

@@ -128,7 +128,7 @@ fn the_drafter_accepts_as_the_reference_does() {
     let (target, draft) = files();
     let options = PairOptions {
         precision: Precision::Float,
-        draft_precision: Precision::AsStored,
+        draft_precision: Precision::Float,
         ..PairOptions::default()
     };
     let pair = Pair::load(&cpu(), &target, Some(&draft), &options).expect("the pair loads");
@@ -146,8 +146,14 @@ fn the_drafter_accepts_as_the_reference_does() {
         // The reference keeps the id that ends a text.
         let ended = case.tokens.last().is_some_and(|last| golden.end_ids.contains(last));
         assert_eq!(output.ids(), case.tokens[..case.tokens.len() - usize::from(ended)]);
-        let mut histogram = vec![0; case.accepted.iter().max().map_or(0, |most| most + 1)];
-        case.accepted.iter().for_each(|&accepted| histogram[accepted] += 1);
+        let mut accepted = case.accepted;
+        if let (true, Some((last, earlier))) = (ended, accepted.split_last_mut()) {
+            // So it does with a draft of that id, which is no part of the engine's text.
+            let before = 1 + earlier.iter().map(|accepted| accepted + 1).sum::<usize>();
+            *last = (*last).min(output.ids().len() - before);
+        }
+        let mut histogram = vec![0; accepted.iter().max().map_or(0, |most| most + 1)];
+        accepted.iter().for_each(|&accepted| histogram[accepted] += 1);
         assert_eq!(output.stats.accepted, histogram);
     }
 }

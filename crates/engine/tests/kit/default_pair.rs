@@ -10,7 +10,7 @@ pub(crate) const QUESTIONS: [&str; 6] = [
     "Write a Python function that returns the n-th Fibonacci number.",
     "List ten animals that live in the sea.",
     "Tell me a short story about a lighthouse keeper.",
-    "Give the capital, population and currency of Japan as JSON.",
+    "Give a JSON array of the numbers 1 to 30.",
     "Why is the sky blue?",
 ];
 

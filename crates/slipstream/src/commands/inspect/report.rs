@@ -151,12 +151,13 @@ fn drafter_config(folder: &Path) -> Option<Pairs> {
         let nested = config.get("dflash_config").and_then(|section| section.get(name));
         (name, nested.or_else(|| config.get(name)).cloned().unwrap_or(Value::Null))
     };
-    Some(
-        ["block_size", "block_sizes", "num_target_layers", "mask_token_id", "target_layer_ids"]
-            .into_iter()
-            .map(field)
-            .collect(),
-    )
+    let fields =
+        ["block_size", "block_sizes", "num_target_layers", "mask_token_id", "target_layer_ids"];
+    let mut fields: Pairs = fields.into_iter().map(field).collect();
+    // They are too many to be read.
+    let (_, proposed) = field("proposed_ids");
+    fields.push(("proposed ids", proposed.as_array().map(Vec::len).into()));
+    Some(fields)
 }
 
 fn language(checkpoint: &Checkpoint) -> (Section<Pairs>, Section<String>) {

@@ -1,0 +1,128 @@
+//! Which ids a drafter proposes, and the head that tells their logits.
+//!
+//! A text is made of few of the ids that its vocabulary has, and the head costs what it reads: a drafter is
+//! asked about a part of them (Zhao et al. 2025, "FR-Spec"). Either its configuration lists those ids, by how
+//! often the target's answers have them, or it is the lower half: a byte-pair vocabulary numbers its tokens in
+//! the order in which they were learned, frequent ones first.
+
+use crate::decoder::Decoder;
+use crate::load::Precision;
+use device::Cpu;
+use kernels::embed::embed;
+use kernels::format::{Format, quantize_q8_0};
+use kernels::gemm::{Product, RowOrder, Scratch, Weight, gemm};
+
+/// Of so many ids one is proposed, the lowest, where none are listed.
+pub const PROPOSED: usize = 2;
+
+/// The ids that a drafter proposes.
+pub enum Proposals {
+    /// All below a bound; their head is the first rows of the target's.
+    Below(usize),
+    /// Those listed, ascending, with a head of their own.
+    Listed(Listed),
+}
+
+/// Ids, and their rows of the target's head.
+pub struct Listed {
+    ids: Vec<u32>,
+    /// `[ids, hidden]`.
+    head: Weight,
+    /// Ids that there are in all.
+    allowed: usize,
+}
+
+impl Proposals {
+    /// What is proposed of the ids below `allowed`: of those `listed`, if they are, whose head is held as `precision`
+    /// says.
+    pub(crate) fn new(
+        cpu: &Cpu,
+        target: &Decoder,
+        (listed, precision): (Option<&[u32]>, Precision),
+        allowed: usize,
+    ) -> Proposals {
+        let within = |ids: &[u32]| ids.partition_point(|&id| (id as usize) < allowed);
+        match listed.map(|ids| &ids[..within(ids)]) {
+            Some(ids) if !ids.is_empty() => {
+                let head = rows_of(cpu, target.head_weight(), ids, precision);
+                Proposals::Listed(Listed { ids: ids.to_vec(), head, allowed })
+            }
+            _ => Proposals::Below(allowed.div_ceil(PROPOSED)),
+        }
+    }
+
+    /// How many they are.
+    pub fn count(&self) -> usize {
+        match self {
+            Proposals::Below(bound) => *bound,
+            Proposals::Listed(listed) => listed.ids.len(),
+        }
+    }
+
+    /// Where the logit of `id` stands in a row of logits of what is proposed; `None` for an id that is not
+    /// proposed.
+    pub fn place(&self, id: u32) -> Option<u32> {
+        match self {
+            Proposals::Below(bound) => Some(id).filter(|&id| (id as usize) < *bound),
+            Proposals::Listed(Listed { ids, .. }) => {
+                ids.binary_search(&id).ok().map(|place| place as u32)
+            }
+        }
+    }
+
+    /// `out` becomes the logits of normed rows `x` (`[rows, hidden]`) for the ids that are proposed,
+    /// `[rows, count]`.
+    pub(crate) fn head(
+        &self,
+        cpu: &Cpu,
+        scratch: &mut Scratch,
+        target: &Decoder,
+        (x, rows): (&[f32], usize),
+        out: &mut Vec<f32>,
+    ) {
+        match self {
+            Proposals::Below(bound) => target.head(cpu, scratch, x, rows, *bound, out),
+            Proposals::Listed(listed) => {
+                out.resize(rows * listed.ids.len(), 0.0);
+                gemm(cpu, scratch, x, rows, &mut [Product::new(&listed.head, out)]);
+            }
+        }
+    }
+
+    /// The logits `[rows, count]` as those of ids `[rows, width]`, and that width: −∞ where an id is not proposed.
+    /// `room` is memory that comes back from one call to the next.
+    pub fn by_id<'a>(&self, logits: &'a [f32], room: &'a mut Vec<f32>) -> (&'a [f32], usize) {
+        match self {
+            Proposals::Below(bound) => (logits, *bound),
+            Proposals::Listed(Listed { ids, allowed, .. }) => {
+                let rows = logits.len() / ids.len();
+                // The same places are written each time, so the others stay as they are.
+                room.resize(rows * allowed, f32::NEG_INFINITY);
+                for (row, to) in logits.chunks_exact(ids.len()).zip(room.chunks_exact_mut(*allowed))
+                {
+                    for (&id, &logit) in ids.iter().zip(row) {
+                        to[id as usize] = logit;
+                    }
+                }
+                (room, *allowed)
+            }
+        }
+    }
+}
+
+/// Some rows of `weight`.
+fn rows_of(cpu: &Cpu, weight: &Weight, ids: &[u32], precision: Precision) -> Weight {
+    let (n, k) = (ids.len(), weight.k());
+    let mut rows = vec![0.0; n * k];
+    embed(cpu, weight, ids, &mut rows);
+    let pack = |format, data: &[u8]| Weight::pack(cpu, format, n, k, RowOrder::Plain, data);
+    match precision {
+        Precision::Int8 if k.is_multiple_of(Format::Q8_0.block()) => {
+            pack(Format::Q8_0, &quantize_q8_0(&rows))
+        }
+        _ => {
+            let bytes: Vec<u8> = rows.into_iter().flat_map(f32::to_le_bytes).collect();
+            pack(Format::F32, &bytes)
+        }
+    }
+}
