@@ -154,9 +154,9 @@ fn drafter_config(folder: &Path) -> Option<Pairs> {
     let fields =
         ["block_size", "block_sizes", "num_target_layers", "mask_token_id", "target_layer_ids"];
     let mut fields: Pairs = fields.into_iter().map(field).collect();
-    // They are too many to be read.
+    // They are too many to be read: how many.
     let (_, proposed) = field("proposed_ids");
-    fields.push(("proposed ids", proposed.as_array().map(Vec::len).into()));
+    fields.push(("proposed_ids", proposed.as_array().map(Vec::len).into()));
     Some(fields)
 }
 
