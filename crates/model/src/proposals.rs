@@ -112,17 +112,20 @@ impl Proposals {
 
 /// Some rows of `weight`.
 fn rows_of(cpu: &Cpu, weight: &Weight, ids: &[u32], precision: Precision) -> Weight {
-    let (n, k) = (ids.len(), weight.k());
-    let mut rows = vec![0.0; n * k];
-    embed(cpu, weight, ids, &mut rows);
-    let pack = |format, data: &[u8]| Weight::pack(cpu, format, n, k, RowOrder::Plain, data);
-    match precision {
-        Precision::Int8 if k.is_multiple_of(Format::Q8_0.block()) => {
-            pack(Format::Q8_0, &quantize_q8_0(&rows))
-        }
-        _ => {
-            let bytes: Vec<u8> = rows.into_iter().flat_map(f32::to_le_bytes).collect();
-            pack(Format::F32, &bytes)
+    /// Rows that are there as floats at a time.
+    const AT_ONCE: usize = 1024;
+    let k = weight.k();
+    let whole_blocks = k.is_multiple_of(Format::Q8_0.block());
+    let eight_bits = precision == Precision::Int8 && whole_blocks;
+    let format = if eight_bits { Format::Q8_0 } else { Format::F32 };
+    let mut data = Vec::new();
+    for ids in ids.chunks(AT_ONCE) {
+        let mut rows = vec![0.0; ids.len() * k];
+        embed(cpu, weight, ids, &mut rows);
+        match format {
+            Format::Q8_0 => data.extend(quantize_q8_0(&rows)),
+            _ => data.extend(rows.into_iter().flat_map(f32::to_le_bytes)),
         }
     }
+    Weight::pack(cpu, format, ids.len(), k, RowOrder::Plain, &data)
 }
