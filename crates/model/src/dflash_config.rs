@@ -155,14 +155,12 @@ impl Fields<'_> {
     /// alone.
     fn blocks(&self, own: usize) -> Result<Vec<usize>, LoadError> {
         let Some(value) = self.get("block_sizes") else { return Ok(vec![own]) };
-        let listed: Option<Vec<u64>> =
-            value.as_array().and_then(|sizes| sizes.iter().map(Value::as_u64).collect());
         let fits = |sizes: &Vec<u64>| {
             sizes.is_sorted_by(|a, b| a < b)
                 && sizes.first().is_some_and(|&least| least >= 2)
                 && sizes.last() == Some(&(own as u64))
         };
-        match listed.filter(fits) {
+        match whole_numbers(value).filter(fits) {
             Some(sizes) => Ok(sizes.into_iter().map(|size| size as usize).collect()),
             None => self.wrong(
                 "dflash_config.block_sizes",
@@ -174,12 +172,10 @@ impl Fields<'_> {
     /// The ids that are proposed, if they are listed.
     fn proposed(&self, vocab: usize) -> Result<Option<Vec<u32>>, LoadError> {
         let Some(value) = self.get("proposed_ids") else { return Ok(None) };
-        let listed: Option<Vec<u64>> =
-            value.as_array().and_then(|ids| ids.iter().map(Value::as_u64).collect());
         let fits = |ids: &Vec<u64>| {
             ids.is_sorted_by(|a, b| a < b) && ids.last().is_some_and(|&last| last < vocab as u64)
         };
-        match listed.filter(fits) {
+        match whole_numbers(value).filter(fits) {
             Some(ids) => Ok(Some(ids.into_iter().map(|id| id as u32).collect())),
             None => self.wrong(
                 "dflash_config.proposed_ids",
@@ -203,9 +199,7 @@ impl Fields<'_> {
                 ),
             };
         };
-        let listed: Option<Vec<u64>> =
-            value.as_array().and_then(|ids| ids.iter().map(Value::as_u64).collect());
-        let Some(ids) = listed.filter(|ids| !ids.is_empty()) else {
+        let Some(ids) = whole_numbers(value).filter(|ids| !ids.is_empty()) else {
             return self.wrong(FIELD, "must be a list of layer numbers from 0".into());
         };
         if let Some(id) = ids.iter().find(|&&id| id >= target as u64) {
@@ -216,6 +210,11 @@ impl Fields<'_> {
         }
         Ok(ids.into_iter().map(|id| id as usize).collect())
     }
+}
+
+/// What is listed, when it is whole numbers from 0.
+fn whole_numbers(value: &Value) -> Option<Vec<u64>> {
+    value.as_array()?.iter().map(Value::as_u64).collect()
 }
 
 /// Where a drafter without a list taps: the middle layer for one drafter layer, else as many
