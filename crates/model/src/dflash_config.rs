@@ -13,8 +13,8 @@ pub struct DflashConfig {
     pub body: ModelConfig,
     /// Positions drafted in one pass at most, the anchor included.
     pub block: usize,
-    /// All numbers of positions that may be drafted in one pass, ascending, up to `block`: those that
-    /// the drafter was trained with.
+    /// All numbers of positions that may be drafted in one pass, ascending, up to `block`: from the least
+    /// to the greatest that the drafter was trained with. It is as good between them as at them.
     pub blocks: Vec<usize>,
     /// The id that stands for a position to be drafted.
     pub mask_id: u32,
@@ -29,13 +29,13 @@ pub struct DflashConfig {
 
 impl DflashConfig {
     /// What a published drafter for `target` is like: layers of the target's shape with head norms, which
-    /// look both ways, and `blocks` of so many positions, which ascend. For measurements with random weights.
+    /// look both ways, trained with blocks of `trained` positions, which ascend. For measurements with random weights.
     ///
     /// # Panics
     /// When the target has too few layers to tap, and when there is no block or one of fewer than 2 positions.
-    pub fn like(target: &ModelConfig, layers: usize, blocks: &[usize]) -> DflashConfig {
-        let block = *blocks.last().expect("a block");
-        assert!(blocks[0] >= 2 && blocks.is_sorted_by(|a, b| a < b), "blocks of {blocks:?}");
+    pub fn like(target: &ModelConfig, layers: usize, trained: &[usize]) -> DflashConfig {
+        let block = *trained.last().expect("a block");
+        assert!(trained[0] >= 2 && trained.is_sorted_by(|a, b| a < b), "blocks of {trained:?}");
         let body = ModelConfig {
             layers,
             qk_norm: true,
@@ -46,7 +46,7 @@ impl DflashConfig {
         let target_layers =
             default_layers(layers, target.layers).expect("a target of as many layers");
         let (mask_id, sight) = (0, vec![Sight::BothWays; layers]);
-        let blocks = blocks.to_vec();
+        let blocks = (trained[0]..=block).collect();
         DflashConfig { body, block, blocks, mask_id, target_layers, sight, proposed: None }
     }
 
@@ -82,9 +82,7 @@ impl DflashConfig {
                 format!("{block} was asked for; this drafter takes 2 to {own}"),
             );
         }
-        let mut blocks = fields.blocks(own)?;
-        blocks.retain(|&narrower| narrower < block);
-        blocks.push(block);
+        let blocks = (fields.least_block(own)?.min(block)..=block).collect();
         let mask = fields.number("mask_token_id")?;
         let mask_id = u32::try_from(mask).ok().filter(|_| mask < target.vocab);
         let Some(mask_id) = mask_id else {
@@ -151,17 +149,17 @@ impl Fields<'_> {
         }
     }
 
-    /// The blocks that the drafter was trained with: as listed or, when the list is missing, its `own`
-    /// alone.
-    fn blocks(&self, own: usize) -> Result<Vec<usize>, LoadError> {
-        let Some(value) = self.get("block_sizes") else { return Ok(vec![own]) };
+    /// The narrowest block that the drafter was trained with: of those that are listed or, when the list
+    /// is missing, its `own`.
+    fn least_block(&self, own: usize) -> Result<usize, LoadError> {
+        let Some(value) = self.get("block_sizes") else { return Ok(own) };
         let fits = |sizes: &Vec<u64>| {
             sizes.is_sorted_by(|a, b| a < b)
                 && sizes.first().is_some_and(|&least| least >= 2)
                 && sizes.last() == Some(&(own as u64))
         };
         match whole_numbers(value).filter(fits) {
-            Some(sizes) => Ok(sizes.into_iter().map(|size| size as usize).collect()),
+            Some(sizes) => Ok(sizes[0] as usize),
             None => self.wrong(
                 "dflash_config.block_sizes",
                 format!("must be numbers that ascend from 2 at least to block_size, {own}"),

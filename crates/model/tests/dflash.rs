@@ -192,21 +192,21 @@ fn the_drafters_own_settings_are_used_as_given() {
     assert!(error.to_string().contains("block_size"), "{error}");
 }
 
-/// The blocks that a drafter was trained with are those that it may be asked for; a narrower block that
-/// is asked for is the widest of them.
+/// A drafter may be asked for blocks from the narrowest that it was trained with to the widest, or to a
+/// narrower one that is asked for.
 #[test]
 fn a_drafter_may_be_trained_with_several_blocks() {
     let folder = altered("dflash", |config| {
-        config["dflash_config"]["block_sizes"] = json!([2, 4, 8]);
+        config["dflash_config"]["block_sizes"] = json!([3, 8]);
     });
     let blocks = |block| {
         let drafter =
             Dflash::load(&Cpu::new(1), folder.path(), &target_config(), block, Precision::Int8);
         drafter.expect("loads").config().blocks.clone()
     };
-    assert_eq!(blocks(None), [2, 4, 8]);
-    assert_eq!(blocks(Some(4)), [2, 4]);
-    assert_eq!(blocks(Some(5)), [2, 4, 5]);
+    assert_eq!(blocks(None), [3, 4, 5, 6, 7, 8]);
+    assert_eq!(blocks(Some(4)), [3, 4]);
+    assert_eq!(blocks(Some(2)), [2], "narrower than it knows, but asked for");
 }
 
 /// Listed ids have the logits that the whole head gives them, but for the rounding of the drafter's weights; the others

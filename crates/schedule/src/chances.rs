@@ -4,12 +4,12 @@
 
 /// Levels of chance that are told apart, all of one size.
 const LEVELS: usize = 16;
-/// Places of a block that are told apart: those of blocks of 4 positions, what blocks of 8 add, and what
-/// wider ones do. Blocks differ, so what a narrower one would lose is not known from how many drafts are
+/// Places of a block that are told apart: those of blocks of 4 positions, and what blocks of 5, 6, 8, 12 and
+/// more each add. Blocks differ, so what a narrower one would lose is not known from how many drafts are
 /// likely on average.
-const GROUPS: usize = 3;
+const GROUPS: usize = 6;
 /// Drafts in front of each group.
-const BEFORE: [usize; GROUPS] = [0, 3, 7];
+const BEFORE: [usize; GROUPS] = [0, 3, 4, 5, 7, 11];
 
 /// The drafts of one block by their chance of being accepted, that those before it are included, and by
 /// their places.
@@ -22,6 +22,11 @@ pub struct Chances {
 impl Chances {
     /// Words that [`Chances::to_words`] gives.
     pub const WORDS: usize = GROUPS * LEVELS / 4;
+
+    /// Whether what blocks of so many drafts lose of wider ones is told apart.
+    pub(crate) fn tell_apart(drafts: usize) -> bool {
+        BEFORE.contains(&drafts)
+    }
 
     /// Adds the draft of the next place, with this chance, from 0 to 1.
     pub fn add(&mut self, chance: f32) {
@@ -189,7 +194,8 @@ mod tests {
             assert_eq!(counts.map(|&n| usize::from(n)).sum::<usize>(), i + 1);
         }
         let of = |level: usize| chances.levels.map(|levels| levels[level]);
-        assert_eq!((of(0), of(8), of(15)), ([2, 1, 1], [1, 0, 0], [0, 3, 0]));
+        let found = (of(0), of(8), of(15));
+        assert_eq!(found, ([2, 0, 0, 1, 1, 0], [1, 0, 0, 0, 0, 0], [0, 1, 1, 1, 0, 0]));
         assert_eq!(Chances::from_words(chances.to_words()), chances);
         (0..300).for_each(|_| chances.add(0.5));
         assert_eq!(chances.levels[GROUPS - 1][8], u8::MAX, "and no more");
@@ -217,7 +223,7 @@ mod tests {
         (0..15).for_each(|_| hopeless.add(0.0));
         [sure, hopeless].iter().for_each(|chances| own.observe(chances, 1.0));
         let expected = own.expected(&Expected::default(), 0.0);
-        for block in [4, 8, 16] {
+        for block in [4, 5, 6, 8, 12, 16] {
             let (drafts, accepted) = expected.at_most(block - 1).above(Level::LEAST);
             assert_eq!((drafts, accepted), ((block - 1) as f64, (block - 1) as f64 / 2.0));
         }

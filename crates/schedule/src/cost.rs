@@ -5,6 +5,8 @@
 //! length of the contexts and with what else the machine does. A width chosen long ago would look
 //! cheap or dear only because the pace was another then, so readings are divided by it.
 
+use crate::chances::Chances;
+
 /// Share of a new reading in the pace: contexts of a request grow within a few hundred steps.
 const NEW_PACE: f64 = 0.1;
 /// The same in a point of a curve: much less, so that a change of pace is told from one of shape.
@@ -165,6 +167,13 @@ impl CostCurve {
         self.points.binary_search_by_key(&bucket(self.stair(count)), |point| point.bucket).is_ok()
     }
 
+    /// Seconds that `count` takes at least: those of its own point or of the last one below. `None` without either.
+    pub(crate) fn least(&self, count: usize) -> Option<f64> {
+        let bucket = bucket(self.stair(count));
+        let at = self.points.partition_point(|point| point.bucket <= bucket);
+        at.checked_sub(1).map(|i| self.points[i].seconds)
+    }
+
     /// Seconds that `count` is expected to take; 0 for 0.
     pub fn seconds(&self, count: usize) -> f64 {
         self.at(count as f64)
@@ -236,16 +245,20 @@ impl Room {
 }
 
 impl StepCost {
-    /// All ways to draft for a row, the narrowest first.
+    /// The ways to draft for a row that are worth weighing, the narrowest first: the narrowest block, the widest,
+    /// and those between of which it is known what they lose. Of more of them the best would be a lucky one.
     pub(crate) fn rooms(&self) -> impl Iterator<Item = Room> {
+        let ends = [self.blocks.first(), self.blocks.last()];
+        let known =
+            move |block: &&usize| ends.contains(&Some(*block)) || Chances::tell_apart(**block - 1);
         let any = self.blocks.is_empty().then_some(Room::ANY);
-        self.blocks.iter().map(|&block| Room::of(block)).chain(any)
+        self.blocks.iter().filter(known).map(|&block| Room::of(block)).chain(any)
     }
 
-    /// The narrowest with room for so many drafts, or the widest there is.
+    /// The narrowest of all blocks with room for so many drafts, or the widest there is.
     pub(crate) fn room(&self, drafts: usize) -> Room {
-        let fits = self.rooms().find(|room| room.drafts >= drafts);
-        fits.or_else(|| self.rooms().last()).expect("there is one at least")
+        let fits = self.blocks.iter().find(|&&block| block > drafts);
+        fits.or(self.blocks.last()).map_or(Room::ANY, |&block| Room::of(block))
     }
 
     /// Whether neither curve has a point.
@@ -285,6 +298,17 @@ mod tests {
         assert_eq!(curve.at(8.2), 3.0, "so little more is cut");
         assert_eq!(curve.seconds(20), 6.0, "beyond the last each costs something");
         assert!(curve.knows(10) && !curve.knows(40));
+    }
+
+    /// The drafter finds room for what is likely in any block; of those that are weighed it is known what they lose.
+    #[test]
+    fn blocks_are_weighed_of_which_it_is_known_what_they_lose() {
+        let cost = StepCost { blocks: (3..=10).collect(), ..StepCost::default() };
+        let blocks =
+            |cost: &StepCost| -> Vec<usize> { cost.rooms().map(|room| room.positions).collect() };
+        assert_eq!(blocks(&cost), [3, 4, 5, 6, 8, 10]);
+        assert_eq!([1, 2, 6, 8, 20].map(|drafts| cost.room(drafts).positions), [3, 3, 7, 9, 10]);
+        assert_eq!(blocks(&StepCost::default()), [Room::ANY.positions]);
     }
 
     #[test]

@@ -20,8 +20,8 @@ const HOPE: f32 = 0.8;
 const MARGIN: f64 = 0.03;
 /// Share of the time that trials of what seems worse may cost by its promise.
 const TRIALS: f64 = 0.0025;
-/// The same of trials of drafting while few passes are known: a handful says little, and what it
-/// says would stand for long.
+/// The same of trials of drafting while few passes are known, since a handful says little, and what it says would
+/// stand for long; and of trials of none while its cost is not known and might be so low that drafting would not pay.
 const EARLY_TRIALS: f64 = 0.2;
 /// So many passes, decayed, are enough to judge a drafter by.
 const KNOWN: f32 = 24.0;
@@ -217,7 +217,14 @@ impl Widths {
         let WidthPolicy::Adaptive(cost) = &self.policy else { panic!("only what adapts decides") };
         let Choice { better, other, rate } =
             Choice::new(cost, given, beside, &self.candidates, MARGIN);
-        let early = other.rows > better.rows && self.all.passes() < KNOWN;
+        let plain = given.verified.round() as usize;
+        let early = match other.rows > better.rows {
+            true => self.all.passes() < KNOWN,
+            false => {
+                let least = cost.verify.least(plain);
+                beside == 0 && least.is_some_and(|least| other.tokens > rate * least)
+            }
+        };
         self.savings += better.seconds * if early { EARLY_TRIALS } else { TRIALS };
         let loss = (better.worth(rate) - other.worth(rate)) / rate + MARGIN * other.seconds;
         if self.savings > 0.0 && loss <= self.savings {
@@ -379,7 +386,7 @@ mod tests {
     #[test]
     fn of_two_requests_the_better_drafted_drafts() {
         // On two CPU cores, where every token costs.
-        let verify = CostCurve::measured([(1, 8.0), (8, 32.0), (16, 60.0)]);
+        let verify = CostCurve::measured([(1, 8.0), (2, 11.4), (8, 32.0), (16, 60.0)]);
         let draft = CostCurve::measured([(1, 6.0), (2, 12.0)]);
         let mut widths = Widths::new(
             WidthPolicy::Adaptive(StepCost { verify, draft, ..StepCost::default() }),
@@ -392,6 +399,23 @@ mod tests {
         }
         let wishes: Vec<_> = [&good, &bad].map(|own| wishes(1, own)[0].clone()).to_vec();
         assert_eq!(widths_of(&widths.choose(&wishes, 512, 0)), [WIDTH, 1]);
+    }
+
+    /// Eight rows might cost less than the line from four to sixty says, so little that drafting would not pay.
+    #[test]
+    fn plain_decoding_is_tried_where_its_cost_is_a_guess() {
+        let known = [(1, 4.0), (4, 4.4), (60, 37.0)];
+        let chosen = |also: Option<(usize, f64)>| {
+            let verify = CostCurve::measured(known.into_iter().chain(also));
+            let draft = CostCurve::measured([(8, 12.0)]);
+            let cost = StepCost { verify, draft, ..StepCost::default() };
+            let mut widths = Widths::new(WidthPolicy::Adaptive(cost), WIDTH);
+            let mut own = Acceptance::default();
+            (0..50).for_each(|_| widths.observe(&mut own, &block(WIDTH - 1, WIDTH - 1)));
+            widths_of(&widths.choose(&wishes(8, &own), 512, 0))
+        };
+        assert_eq!(chosen(None), [1; 8]);
+        assert_eq!(chosen(Some((8, 6.7))), [WIDTH; 8], "it costs what it was taken for");
     }
 
     /// The drafter is useless for 10,000 steps, then perfect.

@@ -18,7 +18,7 @@ struct Cost {
 }
 
 fn scheduler(running: usize) -> Scheduler {
-    let verify = CostCurve::measured([(1, 4.0), (512, 9.0)]);
+    let verify = CostCurve::measured([(1, 4.0), (512, 9.0), (1024, 14.0)]);
     let cost = StepCost { verify, draft: CostCurve::measured([(1, 1.0)]), ..StepCost::default() };
     let kv_tokens = running * 2048;
     Scheduler::new(SchedulerOptions {

@@ -159,9 +159,9 @@ fn as_wide_as_worth(loaded: Pair, wide: usize) {
     let sim = Sim::with(SimOptions { order: SimOrder::Timed, durations, ..SimOptions::default() });
     let mut engine = Engine::on(&sim, loaded, EngineOptions { max_running: 1, ..options() });
     for temperature in [0.0, 0.7] {
-        let plain = requests(&pair(), temperature, Speculation::Off, TOKENS);
+        let plain = requests(&pair(), temperature, Speculation::Off, 2 * TOKENS);
         let truth = bytes(&engine.run(plain).expect("runs"));
-        let drafted = requests(&pair(), temperature, Speculation::Auto, TOKENS);
+        let drafted = requests(&pair(), temperature, Speculation::Auto, 2 * TOKENS);
         let outputs = engine.run(drafted).expect("runs");
         assert_eq!(bytes(&outputs), truth, "T {temperature}");
         let sum = |of: fn(&Output) -> usize| outputs.iter().map(of).sum::<usize>();

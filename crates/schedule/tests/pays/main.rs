@@ -20,7 +20,7 @@ struct Machine {
     draft: &'static [(usize, f64)],
     /// Taking in a committed token.
     absorb: f64,
-    /// The numbers of positions that the drafter knows.
+    /// The numbers of positions that may be drafted.
     blocks: &'static [usize],
     /// Numbers of tokens of which any other costs what the next of them does, and positions likewise.
     stairs: &'static [usize],
@@ -46,7 +46,7 @@ const CPU: Machine = Machine {
 const CPU_IN_BLOCKS: Machine = Machine {
     name: "two cores with blocks",
     draft: &[(4, 1.6), (8, 2.5), (16, 4.0), (512, 95.0)],
-    blocks: &[4, WIDTH],
+    blocks: &[4, 5, 6, 7, WIDTH],
     ..CPU
 };
 
@@ -84,7 +84,7 @@ const H200: Machine = Machine {
         (1024, 6.6),
     ],
     absorb: 0.001,
-    blocks: &[4, 8, 16],
+    blocks: &[4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],
     stairs: &[1, 2, 4, 8, 16, 32, 64, 128, 256, 384, 512],
 };
 
@@ -279,8 +279,9 @@ fn absorbed((planned, outcome): (&PlannedRow, &RowOutcome)) -> usize {
     }
 }
 
-/// Runs `count` requests, `running` at once.
+/// Runs `count` requests, `running` at once; `luck` tells runs apart.
 fn run(
+    luck: u64,
     machine: &Machine,
     running: usize,
     (count, tokens): (u64, fn(u64) -> usize),
@@ -294,7 +295,7 @@ fn run(
     (0..count).for_each(|id| {
         scheduler.submit(id, request(id, tokens(id), speculation)).expect("it fits")
     });
-    let (mut dice, mut made) = (Dice(count), Run { tokens: 0, time: 0.0 });
+    let (mut dice, mut made) = (Dice(count + luck), Run { tokens: 0, time: 0.0 });
     let (mut flying, mut lengths): (Option<StepPlan>, _) = (None, HashMap::new());
     loop {
         let launched = scheduler.plan();
@@ -326,14 +327,22 @@ fn run(
     }
 }
 
+/// Runs of which the mean is judged: where drafting is worth nothing, one alone is a percent better or worse by luck.
+const RUNS: u64 = 4;
+
 /// Throughput with a drafter over throughput without, for each number of requests at once.
 fn ratios(machine: &Machine, drafts: Drafts, known: Known) -> Vec<(usize, f64)> {
     let ratio = |running: usize| {
         let count = 40.max(8 * running as u64);
-        let go = |speculation| run(machine, running, (count, short), drafts, known, speculation);
-        let (plain, drafted) = (go(Speculation::Off), go(Speculation::Auto));
-        assert_eq!(drafted.tokens, plain.tokens, "each request has its length");
-        (running, drafted.rate() / plain.rate())
+        let one = |luck| {
+            let go = |speculation| {
+                run(luck, machine, running, (count, short), drafts, known, speculation)
+            };
+            let (plain, drafted) = (go(Speculation::Off), go(Speculation::Auto));
+            assert_eq!(drafted.tokens, plain.tokens, "each request has its length");
+            drafted.rate() / plain.rate()
+        };
+        (running, (0..RUNS).map(one).sum::<f64>() / RUNS as f64)
     };
     let ratios: Vec<(usize, f64)> = [1, 2, 4, 8, 16, 32, 64].map(ratio).to_vec();
     let line: Vec<String> = ratios.iter().map(|(n, ratio)| format!("{n}: {ratio:.3}")).collect();
@@ -385,7 +394,8 @@ fn blocks_are_as_wide_as_pays() {
     for running in [1, 4, 16, 32, 64] {
         let count = 40.max(4 * running as u64);
         let go = |speculation| {
-            run(&H200, running, (count, long), Drafts::Alike, Known::Measured, speculation).rate()
+            run(0, &H200, running, (count, long), Drafts::Alike, Known::Measured, speculation)
+                .rate()
         };
         let chosen = go(Speculation::Auto);
         let fixed =
