@@ -95,18 +95,18 @@ pub const KNOWN: &[Known] = &[
     Known {
         name: DEFAULT_DRAFTER,
         role: Role::Drafter { target: DEFAULT_TARGET },
-        about: "DFlash drafter, 3 layers, blocks of 4, 8 and 16, bf16",
+        about: "DFlash drafter, 3 layers, blocks of 4 to 16, bf16",
         licence: "Apache-2.0 OR MIT",
         files: &[
             KnownFile {
                 name: "config.json",
-                size: 99_413,
-                sha256: "271694207378ed35b5c4d2242f693d80c64104872da2366463f089664a11d926",
+                size: 100_471,
+                sha256: "d43d32952526123f5b324a9de6329cace308ecd031ab16138dbfb49d6ad7a89b",
             },
             KnownFile {
                 name: "model.safetensors",
                 size: 24_565_080,
-                sha256: "9757f4fe0ea40dbdf663927a0da4632344c284595ae3dc5c176c449bc5cae025",
+                sha256: "eb6439ffb39344f09881f28a1a9a599a63815882d03ec9343d8558a37c47ec13",
             },
         ],
         hub: None,

@@ -358,7 +358,7 @@ fn inspecting_the_pair_shows_both() {
     let report: Value = serde_json::from_str(&report).unwrap();
     assert_eq!(report["drafter"]["block_size"], 16);
     assert_eq!(report["drafter"]["target_layer_ids"].as_array().unwrap().len(), 5);
-    assert_eq!(report["drafter"]["proposed_ids"], 15_242);
+    assert_eq!(report["drafter"]["proposed_ids"], 15_395);
     assert_eq!(report["tensors"].as_array().unwrap().len(), 36);
     assert!(run(&["inspect", path, "--tensors"]).ok().out.contains("layers.2.mlp.up_proj.weight"));
 }
