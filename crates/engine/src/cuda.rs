@@ -417,8 +417,9 @@ impl Drafter for CardDrafter {
         &self.config.target_layers
     }
 
-    /// Of the numbers of positions that may be drafted, the least is that has the room that is asked for. All rows that may be verified choose at once, each at its own position, and say how sure
-    /// they are: what is not worth it costs next to nothing, where another launch would.
+    /// Of the numbers of positions that may be drafted, the least is that has the room that is asked for. All rows
+    /// that may be verified choose at once, each at its own position, and say how sure they are: what is not worth
+    /// it costs next to nothing, where another launch would.
     fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
         let (most, context) = (self.config.block, self.config.body.context);
         let mut tokens = vec![self.config.mask_id; most];

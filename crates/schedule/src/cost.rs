@@ -323,6 +323,9 @@ mod tests {
         let counts = [0, 1, 32, 64, 96, 128, 256, 512];
         let at = counts.map(|count| curve.seconds(count));
         assert_eq!(curve.at(80.5), 4.0 + 2.0 * 16.5 / 64.0);
+        let least = [32, 127, 128, 4000].map(|count| curve.least(count));
+        assert_eq!(least, [4.0, 4.0, 6.0, 12.0].map(Some), "more never takes less");
+        assert_eq!(CostCurve::default().least(3), None);
         let slope = (12.0 - 6.0) / 128.0;
         assert_eq!(at, [0.0, 4.0, 4.0, 4.0, 5.0, 6.0, 12.0, 12.0 + 256.0 * slope]);
     }

@@ -217,13 +217,11 @@ impl Widths {
         let WidthPolicy::Adaptive(cost) = &self.policy else { panic!("only what adapts decides") };
         let Choice { better, other, rate } =
             Choice::new(cost, given, beside, &self.candidates, MARGIN);
-        let plain = given.verified.round() as usize;
-        let early = match other.rows > better.rows {
-            true => self.all.passes() < KNOWN,
-            false => {
-                let least = cost.verify.least(plain);
-                beside == 0 && least.is_some_and(|least| other.tokens > rate * least)
-            }
+        let early = if other.rows > better.rows {
+            self.all.passes() < KNOWN
+        } else {
+            let least = cost.verify.least(given.verified.round() as usize);
+            beside == 0 && least.is_some_and(|least| other.tokens > rate * least)
         };
         self.savings += better.seconds * if early { EARLY_TRIALS } else { TRIALS };
         let loss = (better.worth(rate) - other.worth(rate)) / rate + MARGIN * other.seconds;

@@ -164,8 +164,8 @@ impl Drafter for DflashDrafter {
         &self.model.config().target_layers
     }
 
-    /// Of the numbers of positions that may be drafted, the least is that has the room that is asked for. The head runs on positions that may be verified, a few of each row
-    /// at a time.
+    /// Of the numbers of positions that may be drafted, the least is that has the room that is asked for. The head
+    /// runs on positions that may be verified, a few of each row at a time.
     fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
         self.settle();
         let (most, context) = (self.block(), self.model.config().body.context);
