@@ -1,7 +1,7 @@
 //! The model whose text comes out, as a step sees it.
 
 use device::Cpu;
-use kernels::choose::{Draw, LogProbs, Shape, choose, log_probs};
+use kernels::choose::{Draw, LogProbs, Logits, Shape, choose_from, log_probs};
 use kernels::kv_store::KvPool;
 use model::decoder::{Decoder, Workspace};
 use model::pass::Pass;
@@ -125,8 +125,8 @@ pub(crate) struct LanguageModel {
     decoder: Arc<Decoder>,
     kv: KvPool,
     workspace: Workspace,
-    /// `[rows asked about, vocab]`.
-    logits: Vec<f32>,
+    /// Of the rows asked about.
+    logits: Logits,
     /// `[up to SLAB, vocab]`: the logits of rows that are scored.
     scored: Vec<f32>,
     /// Ids below this may be chosen.
@@ -140,7 +140,7 @@ impl LanguageModel {
         kv: KvPool,
         allowed: usize,
     ) -> LanguageModel {
-        let (workspace, logits, scored) = (Workspace::default(), Vec::new(), Vec::new());
+        let (workspace, logits, scored) = (Workspace::default(), Logits::default(), Vec::new());
         LanguageModel { cpu, decoder, kv, workspace, logits, scored, allowed }
     }
 }
@@ -155,14 +155,14 @@ impl Target for LanguageModel {
     }
 
     fn choose(&mut self, rows: &[usize], draws: &[Draw], shapes: &[Shape<'_>], out: &mut [u32]) {
-        self.decoder.logits(&self.cpu, &mut self.workspace, rows, &mut self.logits);
-        let vocab = self.decoder.config().vocab;
-        choose(&self.cpu, &self.logits, vocab, self.allowed, draws, shapes, out);
+        let (cpu, w) = (&self.cpu, &mut self.workspace);
+        self.decoder.choices(cpu, w, rows, self.allowed, &mut self.logits);
+        choose_from(cpu, &self.logits, draws, shapes, out);
     }
 
     fn log_probs(&self, index: usize, token: u32, top: usize) -> LogProbs {
         let vocab = self.decoder.config().vocab;
-        let row = &self.logits[index * vocab..(index + 1) * vocab];
+        let row = &self.logits.values()[index * vocab..(index + 1) * vocab];
         log_probs(row, self.allowed, token, top)
     }
 

@@ -7,8 +7,9 @@ use crate::layer::{Buffers, Keys, Layer, Shape, enter};
 use crate::load::{Loader, Precision};
 use crate::pass::{Pass, Work};
 use device::Cpu;
+use kernels::choose::Logits;
 use kernels::embed::embed;
-use kernels::gemm::{Product, Scratch, Weight, gemm};
+use kernels::gemm::{Product, Weight, gemm};
 use kernels::kv_store::{KvFormat, KvPool};
 
 /// A loaded target model.
@@ -132,31 +133,36 @@ impl Decoder {
 
     /// Logits of the given rows of the last pass, `[rows.len(), vocab]`.
     pub fn logits(&self, cpu: &Cpu, w: &mut Workspace, rows: &[usize], out: &mut Vec<f32>) {
+        self.pick(w, rows);
+        out.resize(rows.len() * self.config.vocab, 0.0);
+        let product = Product::new(self.head_weight(), out);
+        gemm(cpu, &mut w.buffers.scratch, &w.picked, rows.len(), &mut [product]);
+    }
+
+    /// The same to choose from, among ids below `allowed`.
+    ///
+    /// # Panics
+    /// When `allowed` is 0, or the vocabulary has fewer ids.
+    pub fn choices(
+        &self,
+        cpu: &Cpu,
+        w: &mut Workspace,
+        rows: &[usize],
+        allowed: usize,
+        out: &mut Logits,
+    ) {
+        self.pick(w, rows);
+        let (x, ids) = ((&w.picked[..], rows.len()), (self.config.vocab, allowed));
+        out.fill(cpu, &mut w.buffers.scratch, x, self.head_weight(), ids);
+    }
+
+    /// The normed outputs of the given rows.
+    fn pick(&self, w: &mut Workspace, rows: &[usize]) {
         let h = self.shape.hidden;
         w.picked.clear();
         for &row in rows {
             w.picked.extend_from_slice(&w.buffers.h[row * h..(row + 1) * h]);
         }
-        let vocab = self.config.vocab;
-        self.head(cpu, &mut w.buffers.scratch, &w.picked, rows.len(), vocab, out);
-    }
-
-    /// The output head on normed rows `x` (`[rows, hidden]`), for the ids below `ids`: `out` becomes
-    /// `[rows, ids]`.
-    ///
-    /// # Panics
-    /// When the vocabulary has fewer ids.
-    pub fn head(
-        &self,
-        cpu: &Cpu,
-        scratch: &mut Scratch,
-        x: &[f32],
-        rows: usize,
-        ids: usize,
-        out: &mut Vec<f32>,
-    ) {
-        out.resize(rows * ids, 0.0);
-        gemm(cpu, scratch, x, rows, &mut [Product::first(ids, self.head_weight(), out)]);
     }
 
     /// The weight of the output head, `[vocab, hidden]`.

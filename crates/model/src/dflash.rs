@@ -16,6 +16,7 @@ use crate::load::{Loader, Precision};
 use crate::pass::{Pass, Work};
 use crate::proposals::Proposals;
 use device::Cpu;
+use kernels::choose::Logits;
 use kernels::gemm::{Product, Weight, gemm};
 use kernels::heads::{Projected, Store};
 use kernels::kv_store::{KvFormat, KvPool};
@@ -185,7 +186,7 @@ impl Dflash {
         w: &mut DraftWorkspace,
         (target, proposals): (&Decoder, &Proposals),
         rows: &[usize],
-        out: &mut Vec<f32>,
+        out: &mut Logits,
     ) {
         let (b, h) = (&mut w.buffers, self.shape.hidden);
         w.picked.clear();

@@ -8,9 +8,10 @@
 use crate::decoder::Decoder;
 use crate::load::Precision;
 use device::Cpu;
+use kernels::choose::{Draw, Logits, Shape, choose, choose_from};
 use kernels::embed::embed;
 use kernels::format::{Format, quantize_q8_0};
-use kernels::gemm::{Product, RowOrder, Scratch, Weight, gemm};
+use kernels::gemm::{RowOrder, Scratch, Weight};
 
 /// Of so many ids one is proposed, the lowest, where none are listed.
 pub const PROPOSED: usize = 2;
@@ -70,21 +71,49 @@ impl Proposals {
         }
     }
 
-    /// `out` becomes the logits of normed rows `x` (`[rows, hidden]`) for the ids that are proposed,
+    /// `out` becomes the logits of normed rows `x` (`[rows, hidden]`, and how many) for the ids that are proposed,
     /// `[rows, count]`.
     pub(crate) fn head(
         &self,
         cpu: &Cpu,
         scratch: &mut Scratch,
         target: &Decoder,
-        (x, rows): (&[f32], usize),
-        out: &mut Vec<f32>,
+        x: (&[f32], usize),
+        out: &mut Logits,
     ) {
+        let weight = match self {
+            Proposals::Below(_) => target.head_weight(),
+            Proposals::Listed(listed) => &listed.head,
+        };
+        out.fill(cpu, scratch, x, weight, (self.count(), self.count()));
+    }
+
+    /// Chooses an id for each row of `logits`, which are of what is proposed. `room` is memory that comes back from
+    /// one call to the next.
+    ///
+    /// # Panics
+    /// When the lengths do not match.
+    pub fn choose(
+        &self,
+        cpu: &Cpu,
+        logits: &Logits,
+        (draws, shapes): (&[Draw], &[Shape<'_>]),
+        room: &mut Vec<f32>,
+        out: &mut [u32],
+    ) {
+        let likeliest =
+            draws.iter().all(|draw| draw.temperature == 0.0) && shapes.iter().all(Shape::is_plain);
         match self {
-            Proposals::Below(bound) => target.head(cpu, scratch, x, rows, *bound, out),
-            Proposals::Listed(listed) => {
-                out.resize(rows * listed.ids.len(), 0.0);
-                gemm(cpu, scratch, x, rows, &mut [Product::new(&listed.head, out)]);
+            Proposals::Below(_) => choose_from(cpu, logits, draws, shapes, out),
+            // Ids ascend with their places, so the first place of equals is the smallest id.
+            Proposals::Listed(Listed { ids, .. }) if likeliest => {
+                let found = logits.likeliest().map(|place| ids[place as usize]);
+                out.iter_mut().zip(found).for_each(|(out, id)| *out = id);
+            }
+            // Noise and shapes are of ids.
+            Proposals::Listed(_) => {
+                let (logits, width) = self.by_id(logits.values(), room);
+                choose(cpu, logits, width, width, draws, shapes, out);
             }
         }
     }

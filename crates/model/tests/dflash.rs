@@ -2,6 +2,7 @@
 //! the checks that a drafter belongs to its target.
 
 use device::Cpu;
+use kernels::choose::{Draw, Logits, Shape, choose};
 use kernels::kv_store::{KvFormat, KvPool};
 use model::Precision;
 use model::checkpoint::Checkpoint;
@@ -49,7 +50,7 @@ fn logits(
     (target, proposals): (&Decoder, &Proposals),
     draft: &Draft,
     chunk: usize,
-) -> Vec<f32> {
+) -> Logits {
     let context = draft.taps.len();
     let pages: Vec<u32> = (0..context.div_ceil(PAGE) as u32 + 1).rev().collect();
     let mut kv: KvPool = model.kv_pool(KvFormat::F32, pages.len(), PAGE);
@@ -64,7 +65,7 @@ fn logits(
     tokens[0] = draft.anchor;
     let mut pass = Pass::default();
     pass.push_block(&tokens, context, &pages);
-    let (rows, mut out): (Vec<usize>, _) = ((1..block).collect(), Vec::new());
+    let (rows, mut out): (Vec<usize>, _) = ((1..block).collect(), Logits::default());
     model.draft(cpu, &mut w, &kv, target, &pass);
     model.head(cpu, &mut w, (target, proposals), &rows, &mut out);
     out
@@ -81,6 +82,7 @@ fn check(folder: &Path, drafts: &[Draft]) {
     let all = Proposals::Below(target.config().vocab);
     for draft in drafts {
         let got = logits(&cpu, &model, (&target, &all), draft, usize::MAX);
+        let got = got.values();
         let want = draft.logits.concat();
         let scale = want.iter().fold(0.0, |a: f32, b| a.max(b.abs()));
         for (i, (g, w)) in got.iter().zip(&want).enumerate() {
@@ -90,7 +92,7 @@ fn check(folder: &Path, drafts: &[Draft]) {
         assert_eq!(got.len(), want.len());
         for chunk in [1, 3, 7] {
             let chunked = logits(&cpu, &model, (&target, &all), draft, chunk);
-            assert!(got == chunked, "chunks of {chunk} change the draft");
+            assert!(got == chunked.values(), "chunks of {chunk} change the draft");
         }
     }
 }
@@ -236,12 +238,13 @@ fn listed_as_whole(precision: Precision, error: f32) {
     let draft = &golden("dflash").drafts[0];
     let (vocab, mut room) = (target.config().vocab, Vec::new());
     let whole = logits(&cpu, &model, (&target, &Proposals::Below(vocab)), draft, usize::MAX);
-    let some = logits(&cpu, &model, (&target, &listed), draft, usize::MAX);
+    let found = logits(&cpu, &model, (&target, &listed), draft, usize::MAX);
+    let (whole, some) = (whole.values(), found.values());
     // Room that another launch has used already.
-    listed.by_id(&some, &mut room);
+    listed.by_id(some, &mut room);
     let (by_id, width) = listed.by_id(&some[..listed.count()], &mut room);
     assert_eq!((by_id.len(), width), (ALLOWED, ALLOWED), "one row");
-    let (by_id, _) = listed.by_id(&some, &mut room);
+    let (by_id, _) = listed.by_id(some, &mut room);
     let scale = whole.iter().fold(0.0, |a: f32, b| a.max(b.abs()));
     for (whole, row) in whole.chunks(vocab).zip(by_id.chunks(ALLOWED)) {
         for (id, (&got, want)) in row.iter().zip(whole).enumerate() {
@@ -254,4 +257,34 @@ fn listed_as_whole(precision: Precision, error: f32) {
             }
         }
     }
+    choices_are_those_by_id(&cpu, &listed, &found);
+}
+
+/// Greedy, with noise, and where an id is ruled out.
+fn choices_are_those_by_id(cpu: &Cpu, listed: &Proposals, logits: &Logits) {
+    let (mut room, mut other) = (Vec::new(), Vec::new());
+    let (by_id, width) = listed.by_id(logits.values(), &mut room);
+    let rows = by_id.len() / width;
+    let draw = |position: usize, temperature| Draw {
+        temperature,
+        top_k: 0,
+        top_p: 1.0,
+        min_p: 0.0,
+        seed: 3,
+        position: position as u32,
+    };
+    let chosen = |temperature, additions| {
+        let draws: Vec<Draw> = (0..rows).map(|row| draw(row, temperature)).collect();
+        let shapes = vec![Shape { additions, ..Shape::default() }; rows];
+        let (mut by_ids, mut found) = (vec![0; rows], vec![0; rows]);
+        choose(cpu, by_id, width, width, &draws, &shapes, &mut by_ids);
+        listed.choose(cpu, logits, (&draws, &shapes), &mut other, &mut found);
+        assert_eq!(found, by_ids, "T {temperature}, {additions:?}");
+        found
+    };
+    let mut chosen = chosen;
+    let greedy = chosen(0.0, &[]);
+    chosen(1.0, &[]);
+    let ruled_out = [(greedy[0], f32::NEG_INFINITY)];
+    assert_ne!(chosen(0.0, &ruled_out)[0], greedy[0]);
 }

@@ -6,7 +6,7 @@
 
 use super::{Draft, DraftRow, Drafter, Features};
 use device::Cpu;
-use kernels::choose::{Draw, Shape, choose, confidences};
+use kernels::choose::{Draw, Logits, Shape, confidences};
 use kernels::kv_store::KvPool;
 use model::decoder::Decoder;
 use model::dflash::{Dflash, DraftWorkspace};
@@ -44,7 +44,7 @@ pub struct DflashDrafter {
     proposals: Proposals,
     pass: Pass,
     /// Of what is proposed, and the same by ids.
-    logits: Vec<f32>,
+    logits: Logits,
     by_id: Vec<f32>,
     chosen: Vec<u32>,
     confidences: Vec<f32>,
@@ -70,7 +70,7 @@ impl DflashDrafter {
             workspace: DraftWorkspace::default(),
             proposals,
             pass: Pass::default(),
-            logits: Vec::new(),
+            logits: Logits::default(),
             by_id: Vec::new(),
             chosen: Vec::new(),
             confidences: Vec::new(),
@@ -126,13 +126,13 @@ impl DflashDrafter {
         }
         let (cpu, w, proposals) = (&self.cpu, &mut self.workspace, &self.proposals);
         self.model.head(cpu, w, (&self.target, proposals), &wanted, &mut self.logits);
-        let (logits, ids) = proposals.by_id(&self.logits, &mut self.by_id);
         self.chosen.resize(wanted.len(), 0);
-        choose(cpu, logits, ids, ids, &draws, &shapes, &mut self.chosen);
+        let how = (&draws[..], &shapes[..]);
+        proposals.choose(cpu, &self.logits, how, &mut self.by_id, &mut self.chosen);
         let places: Vec<Option<u32>> = self.chosen.iter().map(|&id| proposals.place(id)).collect();
         let known: Vec<u32> = places.iter().map(|place| place.unwrap_or(0)).collect();
         self.confidences.resize(wanted.len(), 0.0);
-        confidences(cpu, &self.logits, proposals.count(), &known, &mut self.confidences);
+        confidences(cpu, self.logits.values(), proposals.count(), &known, &mut self.confidences);
         // A mask may leave nothing but what is not proposed.
         let forced = self.confidences.iter_mut().zip(&places).filter(|(_, place)| place.is_none());
         forced.for_each(|(confidence, _)| *confidence = 0.0);

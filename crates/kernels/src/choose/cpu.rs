@@ -2,6 +2,7 @@
 //! may be cut into segments for the threads; maxima merge to the same token however it is cut.
 
 use super::filter::{self, Argmax, Cut, inverse_temperature};
+use super::head::{Largest, NOTHING, larger};
 use super::noise::{self, BLOCK};
 use super::shape::{Shape, Shaped};
 use super::{Draw, Ready, Rows};
@@ -77,26 +78,26 @@ impl Best {
 pub(super) fn choose(
     cpu: &Cpu,
     level: Level,
-    rows: &Rows<'_>,
+    (rows, known): (&Rows<'_>, Option<&[Largest]>),
     draws: &[Draw],
     shapes: &[Shape<'_>],
     out: &mut [u32],
 ) {
     let ready = Ready { rows, shaped: Shaped::new(cpu, rows, shapes) };
-    let all: Vec<usize> = (0..draws.len()).collect();
-    let segments = Segments::new(cpu, draws.len(), rows.allowed);
-    let largest =
-        segments.map(cpu, &all, rows.logits.len(), (0, f32::NEG_INFINITY), &|row, tokens| {
+    let mut largest = known.map_or_else(|| vec![NOTHING; draws.len()], <[Largest]>::to_vec);
+    let unknown = |&row: &usize| known.is_none() || ready.shaped.row(row, rows.allowed).is_some();
+    let unknown: Vec<usize> = (0..draws.len()).filter(unknown).collect();
+    let segments = Segments::new(cpu, unknown.len(), rows.allowed);
+    let found =
+        segments.map(cpu, &unknown, unknown.len() * rows.allowed, NOTHING, &|row, tokens| {
             let (id, logit) = level.dispatch(Argmax { row: &ready.row(row)[tokens.clone()] });
             (tokens.start as u32 + id, logit)
         });
+    for (&row, segments) in unknown.iter().zip(found.chunks_exact(segments.a_row)) {
+        largest[row] = segments.iter().copied().reduce(larger).expect("a segment");
+    }
     let mut sampled = Vec::new();
-    for (row, segments) in largest.chunks_exact(segments.a_row).enumerate() {
-        let (id, logit) = segments
-            .iter()
-            .copied()
-            .reduce(|a, b| if b.1 > a.1 { b } else { a })
-            .expect("a segment");
+    for (row, (id, logit)) in largest.into_iter().enumerate() {
         out[row] = match shapes.get(row) {
             Some(shape) if logit == f32::NEG_INFINITY => shape.last_resort(rows.allowed),
             _ => id,

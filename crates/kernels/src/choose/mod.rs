@@ -15,6 +15,7 @@ mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod filter;
+mod head;
 mod noise;
 mod shape;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod shape_test;
 #[cfg(test)]
 mod test;
 
+pub use head::Logits;
 pub use shape::{Counts, Penalties, Shape};
 
 use crate::lanes::Level;
@@ -80,7 +82,25 @@ pub fn choose(
     assert_eq!(out.len(), draws.len(), "a place for each choice");
     assert!(shapes.is_empty() || shapes.len() == draws.len(), "a shape for each row, or none");
     let rows = Rows { logits, vocab, allowed };
-    cpu::choose(cpu, Level::best(), &rows, draws, shapes, out);
+    cpu::choose(cpu, Level::best(), (&rows, None), draws, shapes, out);
+}
+
+/// [`choose`] from `logits`, whose largest are known: a row that is greedy and has no shape is not looked at again.
+///
+/// # Panics
+/// When the lengths do not match.
+pub fn choose_from(
+    cpu: &Cpu,
+    logits: &Logits,
+    draws: &[Draw],
+    shapes: &[Shape<'_>],
+    out: &mut [u32],
+) {
+    let (rows, largest) = logits.parts();
+    assert_eq!(largest.len(), draws.len(), "a draw for each row");
+    assert_eq!(out.len(), draws.len(), "a place for each choice");
+    assert!(shapes.is_empty() || shapes.len() == draws.len(), "a shape for each row, or none");
+    cpu::choose(cpu, Level::best(), (&rows, Some(largest)), draws, shapes, out);
 }
 
 /// Log-probabilities of `token` and of the `top` most likely ids below `allowed` in one row. Ids

@@ -164,7 +164,7 @@ fn a_row_with_a_shape_does_not_depend_on_rows_threads_or_instructions() {
     for threads in 1..=3 {
         for level in Level::available() {
             let mut out = vec![0; rows];
-            cpu::choose(&Cpu::new(threads), level, &launch, &draws, &shapes, &mut out);
+            cpu::choose(&Cpu::new(threads), level, (&launch, None), &draws, &shapes, &mut out);
             assert_eq!(out, alone, "{threads} threads, {level:?}");
         }
     }

@@ -93,10 +93,10 @@ fn a_row_does_not_depend_on_rows_threads_or_instructions() {
     for threads in 1..=3 {
         for level in Level::available() {
             let mut out = vec![0; rows];
-            cpu::choose(&Cpu::new(threads), level, &shape, &draws, &[], &mut out);
+            cpu::choose(&Cpu::new(threads), level, (&shape, None), &draws, &[], &mut out);
             assert_eq!(out, alone, "{threads} threads, {level:?}");
             let one = Rows { logits: &logits[..vocab], vocab, allowed };
-            cpu::choose(&Cpu::new(threads), level, &one, &draws[..1], &[], &mut out[..1]);
+            cpu::choose(&Cpu::new(threads), level, (&one, None), &draws[..1], &[], &mut out[..1]);
             assert_eq!(out[0], alone[0], "{threads} threads, {level:?}, one row");
         }
     }

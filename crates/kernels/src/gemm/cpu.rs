@@ -266,6 +266,38 @@ pub(super) fn multiply(isa: Isa, cpu: &Cpu, input: &Input, products: &mut [Produ
     }
 }
 
+/// See [`super::Scratch::multiply_and`].
+pub(super) fn multiply_and<T: Copy + Send>(
+    isa: Isa,
+    cpu: &Cpu,
+    input: &Input,
+    product: Product<'_>,
+    (empty, found): (T, &mut Vec<T>),
+    look: &(dyn Fn(usize, &[f32]) -> T + Sync),
+) {
+    let Product { weight, n, y } = product;
+    check(isa, input, weight, n, y);
+    let (output, rows) = (Output { weight, n, y: Disjoint::new(y) }, input.rows);
+    let panels = output.panels();
+    let parts = parts(cpu, output.bytes(), rows).min(panels);
+    found.clear();
+    found.resize(parts * rows, empty);
+    let found = Disjoint::new(found);
+    cpu.parallel(parts, &|part| {
+        let mine = panels * part / parts..panels * (part + 1) / parts;
+        let columns = mine.start * LANES..(mine.end * LANES).min(n);
+        output.run(isa, input, mine);
+        for row in 0..rows {
+            // SAFETY: a part has its columns, and what is found in them, to itself.
+            let (y, found) = unsafe {
+                let y = output.y.slice(row * n + columns.start..row * n + columns.end);
+                (y, found.slice(part * rows + row..part * rows + row + 1))
+            };
+            found[0] = look(columns.start, y);
+        }
+    });
+}
+
 /// See [`super::Scratch::gate`]. A part's columns of both products are activated and kept by the thread
 /// that has just made them.
 pub(super) fn gate(

@@ -169,6 +169,22 @@ impl Scratch {
         cpu::multiply(cpu::Isa::detect(), cpu, &self.input, products);
     }
 
+    /// Computes one product of the rows that [`Scratch::fill`] was given, in one launch. `look` is told each stretch of
+    /// a row's outputs, and which of them is its first, by the thread that has just made it; what it says becomes
+    /// `found`, the rows of one stretch after those of the one before. `empty` is any value.
+    ///
+    /// # Panics
+    /// As [`Scratch::multiply`].
+    pub fn multiply_and<T: Copy + Send>(
+        &self,
+        cpu: &Cpu,
+        product: Product<'_>,
+        (empty, found): (T, &mut Vec<T>),
+        look: &(dyn Fn(usize, &[f32]) -> T + Sync),
+    ) {
+        cpu::multiply_and(cpu::Isa::detect(), cpu, &self.input, product, (empty, found), look);
+    }
+
     /// Computes `gated` of the rows that [`Scratch::fill`] was given, in one launch, and fills `next` with
     /// what becomes of them for `weight`.
     ///
