@@ -133,7 +133,7 @@ impl Decoder {
 
     /// Logits of the given rows of the last pass, `[rows.len(), vocab]`.
     pub fn logits(&self, cpu: &Cpu, w: &mut Workspace, rows: &[usize], out: &mut Vec<f32>) {
-        self.pick(w, rows);
+        w.buffers.pick(rows, &self.shape, &mut w.picked);
         out.resize(rows.len() * self.config.vocab, 0.0);
         let product = Product::new(self.head_weight(), out);
         gemm(cpu, &mut w.buffers.scratch, &w.picked, rows.len(), &mut [product]);
@@ -151,18 +151,9 @@ impl Decoder {
         allowed: usize,
         out: &mut Logits,
     ) {
-        self.pick(w, rows);
+        w.buffers.pick(rows, &self.shape, &mut w.picked);
         let (x, ids) = ((&w.picked[..], rows.len()), (self.config.vocab, allowed));
         out.fill(cpu, &mut w.buffers.scratch, x, self.head_weight(), ids);
-    }
-
-    /// The normed outputs of the given rows.
-    fn pick(&self, w: &mut Workspace, rows: &[usize]) {
-        let h = self.shape.hidden;
-        w.picked.clear();
-        for &row in rows {
-            w.picked.extend_from_slice(&w.buffers.h[row * h..(row + 1) * h]);
-        }
     }
 
     /// The weight of the output head, `[vocab, hidden]`.

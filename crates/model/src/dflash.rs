@@ -188,11 +188,7 @@ impl Dflash {
         rows: &[usize],
         out: &mut Logits,
     ) {
-        let (b, h) = (&mut w.buffers, self.shape.hidden);
-        w.picked.clear();
-        for &row in rows {
-            w.picked.extend_from_slice(&b.h[row * h..(row + 1) * h]);
-        }
-        proposals.head(cpu, &mut b.scratch, target, (&w.picked, rows.len()), out);
+        w.buffers.pick(rows, &self.shape, &mut w.picked);
+        proposals.head(cpu, &mut w.buffers.scratch, target, (&w.picked, rows.len()), out);
     }
 }

@@ -123,6 +123,15 @@ impl Buffers {
             buffer.resize(rows * width, 0.0);
         }
     }
+
+    /// `out` becomes the normed rows `rows`, `[rows.len(), hidden]`: what an output head multiplies.
+    pub(crate) fn pick(&self, rows: &[usize], shape: &Shape, out: &mut Vec<f32>) {
+        let width = shape.hidden;
+        out.clear();
+        for &row in rows {
+            out.extend_from_slice(&self.h[row * width..(row + 1) * width]);
+        }
+    }
 }
 
 impl Layer {

@@ -111,31 +111,28 @@ impl Proposals {
                 out.iter_mut().zip(found).for_each(|(out, id)| *out = id);
             }
             // Noise and shapes are of ids.
-            Proposals::Listed(_) => {
-                let (logits, width) = self.by_id(logits.values(), room);
+            Proposals::Listed(listed) => {
+                let (logits, width) = listed.by_id(logits.values(), room);
                 choose(cpu, logits, width, width, draws, shapes, out);
             }
         }
     }
+}
 
-    /// The logits `[rows, count]` as those of ids `[rows, width]`, and that width: −∞ where an id is not proposed.
+impl Listed {
+    /// The logits `[rows, ids]` as those of all ids, `[rows, width]`, and that width: −∞ where an id is not listed.
     /// `room` is memory that comes back from one call to the next.
-    pub fn by_id<'a>(&self, logits: &'a [f32], room: &'a mut Vec<f32>) -> (&'a [f32], usize) {
-        match self {
-            Proposals::Below(bound) => (logits, *bound),
-            Proposals::Listed(Listed { ids, allowed, .. }) => {
-                let rows = logits.len() / ids.len();
-                // The same places are written each time, so the others stay as they are.
-                room.resize(rows * allowed, f32::NEG_INFINITY);
-                for (row, to) in logits.chunks_exact(ids.len()).zip(room.chunks_exact_mut(*allowed))
-                {
-                    for (&id, &logit) in ids.iter().zip(row) {
-                        to[id as usize] = logit;
-                    }
-                }
-                (room, *allowed)
+    pub fn by_id<'a>(&self, logits: &[f32], room: &'a mut Vec<f32>) -> (&'a [f32], usize) {
+        let (ids, allowed) = (&self.ids, self.allowed);
+        let rows = logits.len() / ids.len();
+        // The same places are written each time, so the others stay as they are.
+        room.resize(rows * allowed, f32::NEG_INFINITY);
+        for (row, to) in logits.chunks_exact(ids.len()).zip(room.chunks_exact_mut(allowed)) {
+            for (&id, &logit) in ids.iter().zip(row) {
+                to[id as usize] = logit;
             }
         }
+        (room, allowed)
     }
 }
 

@@ -241,10 +241,11 @@ fn listed_as_whole(precision: Precision, error: f32) {
     let found = logits(&cpu, &model, (&target, &listed), draft, usize::MAX);
     let (whole, some) = (whole.values(), found.values());
     // Room that another launch has used already.
-    listed.by_id(some, &mut room);
-    let (by_id, width) = listed.by_id(&some[..listed.count()], &mut room);
+    let Proposals::Listed(ids) = &listed else { panic!("it lists ids") };
+    ids.by_id(some, &mut room);
+    let (by_id, width) = ids.by_id(&some[..listed.count()], &mut room);
     assert_eq!((by_id.len(), width), (ALLOWED, ALLOWED), "one row");
-    let (by_id, _) = listed.by_id(some, &mut room);
+    let (by_id, _) = ids.by_id(some, &mut room);
     let scale = whole.iter().fold(0.0, |a: f32, b| a.max(b.abs()));
     for (whole, row) in whole.chunks(vocab).zip(by_id.chunks(ALLOWED)) {
         for (id, (&got, want)) in row.iter().zip(whole).enumerate() {
@@ -257,14 +258,17 @@ fn listed_as_whole(precision: Precision, error: f32) {
             }
         }
     }
-    choices_are_those_by_id(&cpu, &listed, &found);
+    choices_are_those_by_id(&cpu, &listed, &found, (by_id, ALLOWED));
 }
 
 /// Greedy, with noise, and where an id is ruled out.
-fn choices_are_those_by_id(cpu: &Cpu, listed: &Proposals, logits: &Logits) {
-    let (mut room, mut other) = (Vec::new(), Vec::new());
-    let (by_id, width) = listed.by_id(logits.values(), &mut room);
-    let rows = by_id.len() / width;
+fn choices_are_those_by_id(
+    cpu: &Cpu,
+    listed: &Proposals,
+    logits: &Logits,
+    (by_id, width): (&[f32], usize),
+) {
+    let (rows, mut room) = (by_id.len() / width, Vec::new());
     let draw = |position: usize, temperature| Draw {
         temperature,
         top_k: 0,
@@ -273,16 +277,15 @@ fn choices_are_those_by_id(cpu: &Cpu, listed: &Proposals, logits: &Logits) {
         seed: 3,
         position: position as u32,
     };
-    let chosen = |temperature, additions| {
+    let mut chosen = |temperature, additions| {
         let draws: Vec<Draw> = (0..rows).map(|row| draw(row, temperature)).collect();
         let shapes = vec![Shape { additions, ..Shape::default() }; rows];
         let (mut by_ids, mut found) = (vec![0; rows], vec![0; rows]);
         choose(cpu, by_id, width, width, &draws, &shapes, &mut by_ids);
-        listed.choose(cpu, logits, (&draws, &shapes), &mut other, &mut found);
+        listed.choose(cpu, logits, (&draws, &shapes), &mut room, &mut found);
         assert_eq!(found, by_ids, "T {temperature}, {additions:?}");
         found
     };
-    let mut chosen = chosen;
     let greedy = chosen(0.0, &[]);
     chosen(1.0, &[]);
     let ruled_out = [(greedy[0], f32::NEG_INFINITY)];

@@ -83,6 +83,8 @@ pub(super) fn choose(
     shapes: &[Shape<'_>],
     out: &mut [u32],
 ) {
+    assert_eq!(out.len(), draws.len(), "a place for each choice");
+    assert!(shapes.is_empty() || shapes.len() == draws.len(), "a shape for each row, or none");
     let ready = Ready { rows, shaped: Shaped::new(cpu, rows, shapes) };
     let mut largest = known.map_or_else(|| vec![NOTHING; draws.len()], <[Largest]>::to_vec);
     let unknown = |&row: &usize| known.is_none() || ready.shaped.row(row, rows.allowed).is_some();

@@ -79,8 +79,6 @@ pub fn choose(
 ) {
     assert!((1..=vocab).contains(&allowed), "{allowed} allowed tokens of a vocabulary of {vocab}");
     assert_eq!(logits.len(), draws.len() * vocab, "a draw for each row of {vocab} logits");
-    assert_eq!(out.len(), draws.len(), "a place for each choice");
-    assert!(shapes.is_empty() || shapes.len() == draws.len(), "a shape for each row, or none");
     let rows = Rows { logits, vocab, allowed };
     cpu::choose(cpu, Level::best(), (&rows, None), draws, shapes, out);
 }
@@ -98,8 +96,6 @@ pub fn choose_from(
 ) {
     let (rows, largest) = logits.parts();
     assert_eq!(largest.len(), draws.len(), "a draw for each row");
-    assert_eq!(out.len(), draws.len(), "a place for each choice");
-    assert!(shapes.is_empty() || shapes.len() == draws.len(), "a shape for each row, or none");
     cpu::choose(cpu, Level::best(), (&rows, Some(largest)), draws, shapes, out);
 }
 
