@@ -19,6 +19,8 @@ mod random;
 mod rope;
 #[path = "cuda/rules.rs"]
 mod rules;
+#[path = "cuda/short.rs"]
+mod short;
 #[path = "cuda/small.rs"]
 mod small;
 

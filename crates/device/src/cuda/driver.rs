@@ -40,6 +40,7 @@ pub(super) struct Context {
     /// Compute capability, major and minor.
     pub(super) capability: (i32, i32),
     pub(super) multiprocessors: u32,
+    pub(super) shared: u32,
 }
 
 impl Context {
@@ -86,9 +87,11 @@ impl Context {
         );
         let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let multiprocessors = u32::try_from(multiprocessors).expect("a card has some");
+        let shared = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
+        let shared = u32::try_from(shared).expect("a block of threads has some");
         // SAFETY: `card` came from the driver; `drop` gives back what is retained here.
         let raw = Handle(unsafe { result::primary_ctx::retain(card) }?);
-        let context = Context { card, raw, name, capability, multiprocessors };
+        let context = Context { card, raw, name, capability, multiprocessors, shared };
         context.bind()?;
         Ok(context)
     }

@@ -238,6 +238,11 @@ impl Cuda {
         self.inner.context.multiprocessors
     }
 
+    /// Bytes of shared memory that a block of threads may have at most.
+    pub fn shared(&self) -> u32 {
+        self.inner.context.shared
+    }
+
     /// Bytes of the card's memory that nobody has, and all.
     ///
     /// # Errors

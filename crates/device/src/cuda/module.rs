@@ -99,7 +99,7 @@ impl Module {
     /// As [`Module::kernel`], and when a block of threads of this card has not so much memory.
     ///
     /// # Safety
-    /// As [`Module::kernel`], with so many bytes of shared memory. Every thread of the function calls
+    /// As [`Module::kernel`], with so many bytes of shared memory, or as few as [`Kernel::with_shared`] is given. Every thread of the function calls
     /// `griddepcontrol.wait`, where the target has it, before it writes anything and before it reads
     /// what kernels write.
     pub unsafe fn early_kernel<P: Parameters>(
@@ -135,6 +135,17 @@ impl Module {
 }
 
 impl<P> Kernel<P> {
+    /// The same, whose launches ask for `shared` bytes of shared memory.
+    ///
+    /// # Panics
+    /// When those are more than its own do.
+    #[must_use]
+    pub fn with_shared(&self, shared: u32) -> Kernel<P> {
+        let (name, most) = (self.name, self.shared);
+        assert!(shared <= most, "`{name}` has {most} bytes of shared memory, not {shared}");
+        Kernel { shared, ..self.clone() }
+    }
+
     pub(super) fn device(&self) -> &DeviceId {
         &self.device
     }

@@ -133,11 +133,12 @@ impl Bench {
         );
         let mut all = 0.0;
         for part in Part::ALL {
-            let (launches, rows) = (part.launches(&plan.model, step), step.rows());
+            let rows = step.rows();
+            let program = Program::part(kernels, plan, context, (part, rows));
+            let launches = part.launches(&plan.model, step, program.way());
             if launches == 0 {
                 continue;
             }
-            let program = Program::part(kernels, plan, context, (part, rows));
             let time = self.program(buffers, arena, program)?;
             let [each, least, most] =
                 [time.median, time.least, time.most].map(|ms| ms * 1e3 / part.times(plan) as f64);

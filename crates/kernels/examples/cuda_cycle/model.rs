@@ -36,7 +36,7 @@ pub(crate) const SMOLLM2_135M: Model = Model {
     ffn: 1536,
     vocab: 49_152,
     head_norms: false,
-    draft_layers: 5,
+    draft_layers: 3,
 };
 
 impl Model {

@@ -2,7 +2,7 @@
 
 use crate::buffers::WIDTH;
 use crate::model::Model;
-use crate::pass::Plan;
+use crate::pass::{Plan, Way};
 use crate::weights::Weight;
 
 /// Launches in one graph of a kernel whose weights are not a layer's.
@@ -101,7 +101,7 @@ impl Part {
     }
 
     /// How often a step launches it. Attention may be two kernels, a choice is two.
-    pub(crate) const fn launches(self, model: &Model, step: Step) -> usize {
+    pub(crate) const fn launches(self, model: &Model, step: Step, way: Way) -> usize {
         let drafted = match step {
             Step::Plain => 0,
             Step::Cycle => model.draft_layers,
@@ -109,15 +109,19 @@ impl Part {
         let passes = if drafted > 0 { 2 } else { 1 };
         match self {
             Part::Places | Part::Embed | Part::Head | Part::Choose => passes,
-            Part::Qkv
-            | Part::Store
-            | Part::Attend
-            | Part::O
-            | Part::GateUp
-            | Part::Swiglu
-            | Part::Down => model.layers + drafted,
-            // Two a layer, one behind each embedding, and one behind the product of features.
-            Part::Norm => 2 * (model.layers + drafted) + if drafted > 0 { 3 } else { 1 },
+            Part::Qkv | Part::Store | Part::Attend | Part::O | Part::GateUp | Part::Down => {
+                model.layers + drafted
+            }
+            Part::Swiglu => match way {
+                Way::Short => 0,
+                Way::Long => model.layers + drafted,
+            },
+            Part::Norm => match way {
+                // One behind the last layer.
+                Way::Short => passes,
+                // Two a layer, one behind each embedding, and one behind the product of features.
+                Way::Long => 2 * (model.layers + drafted) + if drafted > 0 { 3 } else { 1 },
+            },
             Part::ContextKv | Part::ContextStore => drafted,
             Part::Fc | Part::Confidence | Part::Accept => passes - 1,
         }
@@ -146,7 +150,7 @@ impl Part {
     }
 
     /// Bytes that a launch for `rows` rows reads and writes: weights and KV in `bf16`, the residual and
-    /// the pieces of sums in `f32`. What a choice leaves for its second kernel is not counted.
+    /// the pieces of sums in `f32`, as where each kernel does one thing. What a choice leaves for its second kernel is not counted.
     pub(crate) fn bytes(self, plan: &Plan, rows: usize, context: usize) -> f64 {
         let (model, layer) = (&plan.model, &plan.target[0]);
         let (hidden, q, kv) = (model.hidden, model.q(), model.kv());

@@ -4,7 +4,7 @@ use crate::buffers::{PAGE, Seen, WIDTH, Work};
 use crate::model::Model;
 use crate::parts::Part;
 use crate::weights::{Arena, Layer, Weight};
-use device::cuda::{Cuda, CudaError};
+use device::cuda::{Cuda, CudaError, CudaSliceMut};
 use kernels::accept::cuda::{Acceptance, Published};
 use kernels::activation::cuda::Activations;
 use kernels::attention::Sight;
@@ -13,6 +13,7 @@ use kernels::choose::cuda::{Choices, Confidences, Draws, Room, Sampled};
 use kernels::cuda::Pieces;
 use kernels::embed::cuda::Embedding;
 use kernels::gemm::cuda::{Behind, Layout, Lines, Products};
+use kernels::gemm::short::{self, Around, Shorts, Stream};
 use kernels::norm::cuda::{Kept, Norms};
 use kernels::rope::cuda::{Placed, Rotations, Stored};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ const EPS: f32 = 1e-6;
 #[derive(Clone)]
 pub(crate) struct Kernels {
     products: Products,
+    shorts: Shorts,
     norms: Norms,
     activations: Activations,
     embedding: Embedding,
@@ -37,6 +39,7 @@ impl Kernels {
     pub(crate) fn load(cuda: &Cuda) -> Result<Kernels, CudaError> {
         Ok(Kernels {
             products: Products::load(cuda)?,
+            shorts: Shorts::load(cuda)?,
             norms: Norms::load(cuda)?,
             activations: Activations::load(cuda)?,
             embedding: Embedding::load(cuda)?,
@@ -77,6 +80,15 @@ pub(crate) struct Plan {
     pub(crate) fc: Weight,
     pub(crate) head: Weight,
     table: std::ops::Range<usize>,
+}
+
+/// How the layers of a pass are multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By products that do what stands around them too.
+    Short,
+    /// By products, norms and SwiGLU one after the other.
+    Long,
 }
 
 /// Which product a row of the pass multiplies.
@@ -189,15 +201,21 @@ impl Program {
             Part::Places => self.places(work),
             Part::Embed => self.embed(work, false),
             Part::Norm => self.norm(work, Some(&layer.down)),
-            Part::Qkv => self.product(work, &layer.qkv, Input::Hidden),
+            Part::Qkv => self.project(work, &layer.qkv),
             Part::Store => self.store(work, &layer.qkv, i, Into::Pages),
             Part::Attend => self.attend(work, i, false),
-            Part::O => self.product(work, &layer.o, Input::Attended),
-            Part::GateUp => self.product(work, &layer.gate_up, Input::Hidden),
+            Part::O => self.multiply(work, &layer.o, Input::Attended, None),
+            Part::GateUp => match self.way() {
+                Way::Short => self.gate(work, layer),
+                Way::Long => self.product(work, &layer.gate_up, Input::Hidden),
+            },
             Part::Swiglu => self.swiglu(work, layer),
-            Part::Down => self.product(work, &layer.down, Input::Gated),
-            Part::Fc => self.product(work, &plan.fc, Input::Features),
-            Part::ContextKv => self.product(work, &drafter.0.kv, Input::Hidden),
+            Part::Down => self.multiply(work, &layer.down, Input::Gated, None),
+            Part::Fc => match self.way() {
+                Way::Short => self.begin_stream(work),
+                Way::Long => self.product(work, &plan.fc, Input::Features),
+            },
+            Part::ContextKv => self.project(work, &drafter.0.kv),
             Part::ContextStore => self.store(work, &drafter.0.kv, drafter.1 + i, Into::Context),
             Part::Head => self.product(work, &plan.head, Input::Hidden),
             Part::Choose => self.choose(work, 0),
@@ -266,16 +284,117 @@ impl Program {
         self.kernels.rotations.places(work.queue, step, frequencies, to);
     }
 
-    /// One layer, from `hidden` to the pieces of its last product. `at` is its place in the pool.
-    fn layer(&self, work: &mut Work<'_>, layer: &Layer, at: usize, drafts: bool) {
-        self.product(work, &layer.qkv, Input::Hidden);
-        self.store(work, &layer.qkv, at, if drafts { Into::Block } else { Into::Pages });
-        self.attend(work, at, drafts);
-        self.product(work, &layer.o, Input::Attended);
-        self.norm(work, Some(&layer.o));
-        self.product(work, &layer.gate_up, Input::Hidden);
-        self.swiglu(work, layer);
-        self.product(work, &layer.down, Input::Gated);
+    /// How layers of so many rows are multiplied.
+    pub(crate) fn way(&self) -> Way {
+        let (plan, layer) = (&self.plan, &self.plan.target[0]);
+        let all = [
+            (&layer.qkv, Around::Normed),
+            (&layer.kv, Around::Normed),
+            (&layer.gate_up, Around::Gated),
+            (&layer.o, Around::Added),
+            (&layer.down, Around::Added),
+            (&plan.fc, Around::Added),
+        ];
+        let fits = |(weight, around): (&Weight, _)| {
+            self.kernels.shorts.fits(&weight.shape, around, self.rows)
+        };
+        if all.into_iter().all(fits) { Way::Short } else { Way::Long }
+    }
+
+    /// A weight as short products take it.
+    fn on_card<'j>(work: &Work<'j>, weight: &Weight) -> short::Weight<'j> {
+        let (shape, packed) = (weight.shape, work.weights.range(weight.at.clone()));
+        short::Weight { shape, packed, bias: None }
+    }
+
+    /// The stream on its way through a norm.
+    fn stream<'w>(
+        &self,
+        x: &'w CudaSliceMut<'_, f32>,
+        ones: &'w CudaSliceMut<'_, f32>,
+    ) -> Stream<'w> {
+        let hidden = self.plan.model.hidden;
+        let (rows, norm) = (x.read().range(0..self.rows * hidden), ones.read().range(0..hidden));
+        Stream { rows, norm, eps: EPS }
+    }
+
+    /// The product with normed rows of the stream, which lie in `hidden` where a norm stands before it.
+    fn project(&self, work: &mut Work<'_>, weight: &Weight) {
+        match self.way() {
+            Way::Short => {
+                let on_card = Self::on_card(work, weight);
+                let stream = self.stream(&work.x, &work.ones);
+                self.kernels.shorts.of_normed(work.queue, on_card, stream, work.pieces.all());
+            }
+            Way::Long => self.product(work, weight, Input::Hidden),
+        }
+    }
+
+    /// A product that goes into the stream, or is left in pieces for the norm behind it.
+    fn multiply(&self, work: &mut Work<'_>, weight: &Weight, input: Input, feature: Option<usize>) {
+        if self.way() == Way::Long {
+            return self.product(work, weight, input);
+        }
+        let (model, on_card) = (&self.plan.model, Self::on_card(work, weight));
+        let kept = |to| {
+            let stride = model.draft_layers * model.hidden;
+            feature.map(|feature| Kept { to, first: feature * model.hidden, stride })
+        };
+        let x = match input {
+            Input::Hidden | Input::Features => panic!("only what layers make is added"),
+            Input::Attended => work.attended.read(),
+            Input::Gated => work.gated.read(),
+        };
+        let kept = kept(work.features.all());
+        let stream = work.x.range(0..self.rows * model.hidden);
+        self.kernels.shorts.added(work.queue, on_card, x, (stream, kept));
+    }
+
+    /// What features become, as the stream.
+    fn begin_stream(&self, work: &mut Work<'_>) {
+        let fc = Self::on_card(work, &self.plan.fc);
+        let stream = work.x.range(0..self.rows * self.plan.model.hidden);
+        self.kernels.shorts.begun(work.queue, fc, work.features.read(), stream);
+    }
+
+    /// Gates and ups, into `gated`.
+    fn gate(&self, work: &mut Work<'_>, layer: &Layer) {
+        match self.way() {
+            Way::Short => {
+                let on_card = Self::on_card(work, &layer.gate_up);
+                let stream = self.stream(&work.x, &work.ones);
+                self.kernels.shorts.of_gated(work.queue, on_card, stream, work.gated.all());
+            }
+            Way::Long => {
+                self.norm(work, Some(&layer.o));
+                self.product(work, &layer.gate_up, Input::Hidden);
+                self.swiglu(work, layer);
+            }
+        }
+    }
+
+    /// The layers of a pass, from the embedding to the normed rows of `hidden`.
+    fn layers(&self, work: &mut Work<'_>, (layers, first): (&[Layer], usize), drafts: bool) {
+        let way = self.way();
+        if way == Way::Long {
+            self.norm(work, None);
+        }
+        for (i, layer) in layers.iter().enumerate() {
+            self.project(work, &layer.qkv);
+            self.store(work, &layer.qkv, first + i, if drafts { Into::Block } else { Into::Pages });
+            self.attend(work, first + i, drafts);
+            self.multiply(work, &layer.o, Input::Attended, None);
+            self.gate(work, layer);
+            let kept = if drafts { None } else { self.plan.model.feature(i) };
+            let kept = kept.filter(|_| self.what != What::Plain);
+            self.multiply(work, &layer.down, Input::Gated, kept);
+            if way == Way::Long {
+                self.norm_and_keep(work, Some(&layer.down), kept);
+            }
+        }
+        if way == Way::Short {
+            self.norm(work, None);
+        }
     }
 
     fn swiglu(&self, work: &mut Work<'_>, layer: &Layer) {
@@ -296,7 +415,10 @@ impl Program {
         if into == Into::Context {
             heads.q = 0;
         }
-        let shape = weight.shape;
+        let shape = match self.way() {
+            Way::Short => weight.shape.whole(),
+            Way::Long => weight.shape,
+        };
         let projected = Pieces { at: work.pieces.read(), shape, rows: self.rows() };
         let norms = work.ones.read();
         let norms = norms.range(0..if model.head_norms { 2 * model.heads.dim } else { 0 });
@@ -374,21 +496,22 @@ impl Program {
 
     /// Absorbs the features of the rows, and drafts.
     fn draft(&self, work: &mut Work<'_>) {
-        let (plan, queue) = (&self.plan, work.queue);
+        let plan = &self.plan;
         self.places(work);
-        self.product(work, &plan.fc, Input::Features);
-        queue.clear(work.x.all());
-        self.norm(work, Some(&plan.fc));
+        match self.way() {
+            Way::Short => self.begin_stream(work),
+            Way::Long => {
+                self.product(work, &plan.fc, Input::Features);
+                work.queue.clear(work.x.all());
+                self.norm(work, Some(&plan.fc));
+            }
+        }
         for (i, layer) in plan.drafter.iter().enumerate() {
-            self.product(work, &layer.kv, Input::Hidden);
+            self.project(work, &layer.kv);
             self.store(work, &layer.kv, plan.target.len() + i, Into::Context);
         }
         self.embed(work, true);
-        self.norm(work, None);
-        for (i, layer) in plan.drafter.iter().enumerate() {
-            self.layer(work, layer, plan.target.len() + i, true);
-            self.norm(work, Some(&layer.down));
-        }
+        self.layers(work, (&plan.drafter, plan.target.len()), true);
         self.product(work, &plan.head, Input::Hidden);
         self.choose(work, 1);
         self.confidence(work, 1);
@@ -399,12 +522,7 @@ impl Program {
         let plan = &self.plan;
         self.places(work);
         self.embed(work, false);
-        self.norm(work, None);
-        for (i, layer) in plan.target.iter().enumerate() {
-            self.layer(work, layer, i, false);
-            let feature = plan.model.feature(i).filter(|_| self.what != What::Plain);
-            self.norm_and_keep(work, Some(&layer.down), feature);
-        }
+        self.layers(work, (&plan.target, 0), false);
         self.product(work, &plan.head, Input::Hidden);
         self.choose(work, 0);
     }

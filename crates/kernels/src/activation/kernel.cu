@@ -1,10 +1,6 @@
 // SwiGLU of the pieces of one product whose columns are the gates and then the ups.
 
-// silu(gate) · up. The exponential and the quotient are the card's own approximations, some 2⁻²¹ off, of what is
-// rounded to 2⁻⁹: exact ones take longer than memory does.
-static __device__ float gated(float gate, float up) { return __fdividef(gate, 1.0f + __expf(-gate)) * up; }
-
-// Four of them as two words.
+// silu(gate) · up of four columns, as two words.
 template <bool WHOLE> static __device__ uint2 four(const Pieces &sums, u32 row, u32 column, u32 width)
 {
     float4 gate, up;

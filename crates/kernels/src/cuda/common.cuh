@@ -45,6 +45,32 @@ inline __device__ u32 narrowed(float low, float high)
     return both;
 }
 
+// What several kernels make of four columns, with each rounding where it is: a compiler that fuses a product with a
+// sum in one of them and not in the other would give a row other bits by the company it is in.
+inline __device__ float squares_of(float4 v)
+{
+    return __fmaf_rn(v.w, v.w, __fmaf_rn(v.z, v.z, __fmaf_rn(v.y, v.y, __fmul_rn(v.x, v.x))));
+}
+
+// Of the squares of a row.
+inline __device__ float inverse_of(float squares, u32 width, float eps)
+{
+    return 1.0f / sqrtf(__fadd_rn(squares / (float)width, eps));
+}
+
+inline __device__ uint2 normed(float4 v, float inverse, float4 w)
+{
+    return make_uint2(narrowed(v.x * inverse * w.x, v.y * inverse * w.y),
+                      narrowed(v.z * inverse * w.z, v.w * inverse * w.w));
+}
+
+// silu(gate) · up. The exponential and the quotient are the card's own approximations, some 2⁻²¹ off, of what is
+// rounded to 2⁻⁹: exact ones take longer than memory does.
+inline __device__ float gated(float gate, float up)
+{
+    return __fmul_rn(__fdividef(gate, __fadd_rn(1.0f, __expf(-gate))), up);
+}
+
 // c += a · b for 16×16 by 16×8, bf16 with f32 sums.
 inline __device__ void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1)
 {
@@ -66,6 +92,17 @@ inline __device__ uint4 fragment(u32 at)
                  : "r"(at)
                  : "memory");
     return a;
+}
+
+// What a lane multiplies of a row.
+inline __device__ uint4 loaded(u32 at)
+{
+    uint4 x;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "r"(at)
+                 : "memory");
+    return x;
 }
 
 // Where something lies in shared memory. It is asked for once: the compiler would have it computed again and

@@ -41,7 +41,7 @@ macro_rules! source {
 pub(crate) use source;
 
 /// Every source, for those that compile them without a card.
-pub const SOURCES: [Source; 12] = [
+pub const SOURCES: [Source; 13] = [
     crate::accept::cuda::SOURCE,
     crate::activation::cuda::SOURCE,
     crate::attention::cuda::SOURCE,
@@ -52,6 +52,7 @@ pub const SOURCES: [Source; 12] = [
     crate::gather::cuda::SOURCE,
     crate::gemm::cuda::SOURCE,
     crate::gemm::cuda::WIDE_SOURCE,
+    crate::gemm::short::SOURCE,
     crate::norm::cuda::SOURCE,
     crate::rope::cuda::SOURCE,
 ];

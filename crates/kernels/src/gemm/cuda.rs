@@ -45,6 +45,10 @@ const HEIGHT: usize = 2 * TILE;
 const LEAST: usize = 4;
 /// Workers, about, that share a band at most: its readers ask for so many pieces at once.
 const SHARERS: usize = 6;
+/// Workers that share each band of a small weight, which [`super::short`] multiplies too.
+pub(super) const PHASES: usize = 4;
+/// Bytes of a small weight for each multiprocessor, at most.
+const SMALL: usize = 64 << 10;
 
 /// The shape of a weight `[n, k]`, and how its product is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +73,10 @@ impl Shape {
         );
         let (bands, steps) = (count(n.div_ceil(BAND)), k / STEP);
         let items = bands as usize * steps;
+        let multiple = multiprocessors.max(1) as usize;
+        if steps >= PHASES && n * k * size_of::<u16>() <= SMALL * multiple {
+            return Shape { n, k, workers: bands * count(PHASES) };
+        }
         let least = steps.div_ceil(SHARERS).max(LEAST);
         let most = (multiprocessors / 2).max(1).min(count(items.div_ceil(least)));
         // Where as many can share each band, and few are without work, no band's pieces begin in another's.
@@ -81,6 +89,17 @@ impl Shape {
     /// Pieces are made by so many.
     pub fn workers(&self) -> u32 {
         self.workers
+    }
+
+    /// The same product where its sums are left whole whatever the number of rows.
+    #[must_use]
+    pub fn whole(&self) -> Shape {
+        Shape { workers: 0, ..*self }
+    }
+
+    /// Whether each band is shared by [`PHASES`] workers.
+    pub(super) fn in_phases(&self) -> bool {
+        self.workers as usize == self.bands() * PHASES
     }
 
     /// Steps of k.

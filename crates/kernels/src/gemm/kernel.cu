@@ -189,17 +189,6 @@ template <int N> struct Ring {
 #endif
 };
 
-// What a lane multiplies of a row.
-static __device__ uint4 line_at(u32 at)
-{
-    uint4 x;
-    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                 : "r"(at)
-                 : "memory");
-    return x;
-}
-
 // Writes the sums of a warp and begins anew.
 template <int N> static __device__ void flush(float (&sums)[N][4], float *to, u32 rows)
 {
@@ -270,7 +259,7 @@ static __device__ void product(const u16 *weight, u64 weight_len, const u16 *x, 
             const uint4 low = fragment(ring.here() + column), high = fragment(ring.here() + column + 256);
 #pragma unroll
             for (u32 n = 0; n < N; n++) {
-                const uint4 x = line_at(ring.here() + line + n * 8 * LINE);
+                const uint4 x = loaded(ring.here() + line + n * 8 * LINE);
                 mma(sums[n], low.x, low.y, low.z, low.w, x.x, x.y);
                 mma(sums[n], high.x, high.y, high.z, high.w, x.z, x.w);
             }

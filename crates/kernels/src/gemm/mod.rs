@@ -44,6 +44,8 @@ mod input;
 mod neon;
 mod panel;
 mod portable;
+#[cfg(feature = "cuda")]
+pub mod short;
 #[cfg(test)]
 mod test;
 

@@ -35,6 +35,19 @@ pub struct Kept<'j> {
     pub stride: usize,
 }
 
+impl Kept<'_> {
+    /// # Panics
+    /// When `rows` rows of `width` elements do not fit there.
+    pub(crate) fn check(&self, rows: usize, width: usize) {
+        let Kept { to, first, stride } = self;
+        assert!(first.is_multiple_of(4) && stride.is_multiple_of(4), "rows are kept in fours");
+        assert!(
+            *stride == 0 || first + width <= *stride && to.len() >= rows * stride,
+            "{rows} rows of {stride}"
+        );
+    }
+}
+
 /// The pieces to add, or an empty slice and no steps.
 fn or_none<'j>(
     delta: Option<Pieces<'j>>,
@@ -89,12 +102,9 @@ impl Norms {
             "x and out are rows of {width}"
         );
         let (none, out) = out.split(0);
-        let Kept { to, first, stride } = kept.unwrap_or(Kept { to: none, first: 0, stride: 0 });
-        assert!(first.is_multiple_of(4) && stride.is_multiple_of(4), "rows are kept in fours");
-        assert!(
-            stride == 0 || first + width <= stride && to.len() >= rows * stride,
-            "{rows} rows of {stride}"
-        );
+        let kept = kept.unwrap_or(Kept { to: none, first: 0, stride: 0 });
+        kept.check(rows, width);
+        let Kept { to, first, stride } = kept;
         let (at, steps, workers) = or_none(delta, rows, width);
         let threads = count((width / 4).next_multiple_of(32).min(THREADS));
         let grid = Grid { blocks: count(rows), threads };

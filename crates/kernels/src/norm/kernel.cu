@@ -67,18 +67,16 @@ static __device__ void norm(float *x, u64 x_len, const float *pieces, u64 pieces
         if (keeps)
             ((uint2 *)(kept + (u64)row * stride + first))[quad] = make_uint2(narrowed(v.x, v.y), narrowed(v.z, v.w));
         held[i] = v;
-        squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+        squares += squares_of(v);
     }
-    const float inverse = 1.0f / sqrtf(total(squares) / width + eps);
+    const float inverse = inverse_of(total(squares), width, eps);
 #pragma unroll
     for (u32 i = 0; i < MOST; i++) {
         const u32 quad = i * blockDim.x + threadIdx.x;
         if (quad >= quads)
             continue;
-        const float4 v = held[i], w = weights[i];
-        const u32 low = narrowed(v.x * inverse * w.x, v.y * inverse * w.y);
-        const u32 high = narrowed(v.z * inverse * w.z, v.w * inverse * w.w);
-        lines.put(row, quad * 4, low, high);
+        const uint2 both = normed(held[i], inverse, weights[i]);
+        lines.put(row, quad * 4, both.x, both.y);
     }
 }
 

@@ -9,6 +9,7 @@ use kernels::choose::cuda::{Choices, Confidences};
 use kernels::embed::cuda::Embedding;
 use kernels::gather::cuda::Gather;
 use kernels::gemm::cuda::Products;
+use kernels::gemm::short::Shorts;
 use kernels::norm::cuda::Norms;
 use kernels::rope::cuda::Rotations;
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use std::time::Duration;
 #[derive(Clone)]
 pub(crate) struct Kernels {
     pub(crate) products: Products,
+    pub(crate) shorts: Shorts,
     pub(crate) biases: Biases,
     pub(crate) norms: Norms,
     pub(crate) activations: Activations,
@@ -49,6 +51,7 @@ impl Card {
         let cuda = Cuda::new(options)?;
         let kernels = Kernels {
             products: Products::load(&cuda)?,
+            shorts: Shorts::load(&cuda)?,
             biases: Biases::load(&cuda)?,
             norms: Norms::load(&cuda)?,
             activations: Activations::load(&cuda)?,

@@ -68,7 +68,7 @@ impl Program {
             let scratch = &mut work.scratch;
             let draws = draws(scratch.draws.read(), rows, tile, sampled);
             let room = room(&mut scratch.best);
-            let logits = (pieces(&scratch.pieces, &head, tile), allowed);
+            let logits = (pieces(&scratch.pieces, head.shape, tile), allowed);
             let out = scratch.chosen.range(tile.clone());
             self.kernels.choices.launch(work.queue, logits, 0, draws, room, out);
             self.judge(work, (&head, allowed), (rows, ids), tile);
@@ -87,7 +87,7 @@ impl Program {
             Ids::All => {}
             Ids::Proposed => {
                 let scratch = &mut work.scratch;
-                let logits = (pieces(&scratch.pieces, head, tile), allowed);
+                let logits = (pieces(&scratch.pieces, head.shape, tile), allowed);
                 let (chosen, mut confidences) = scratch.chosen.all().split(rows);
                 let chosen = (0, chosen.read().range(tile.clone()));
                 let out = confidences.range(tile.clone()).numbers();
@@ -112,7 +112,7 @@ impl Program {
                 logits: scratch.logits.all(),
                 cuts: scratch.cuts.all(),
             };
-            let logits = (pieces(&scratch.pieces, &head, tile), allowed);
+            let logits = (pieces(&scratch.pieces, head.shape, tile), allowed);
             let out = scratch.chosen.range(tile.clone());
             let ruled = (draws(words, rows, tile, Sampled::Some), rules);
             self.kernels.choices.launch_ruled(work.queue, logits, 0, ruled, room, out);
@@ -126,7 +126,7 @@ impl Program {
         self.product(work, (&head, Input::Picked), rows, |work, tile| {
             let scratch = &mut work.scratch;
             let to = scratch.logits.range(times(tile, head.shape.n));
-            let sums = pieces(&scratch.pieces, &head, tile);
+            let sums = pieces(&scratch.pieces, head.shape, tile);
             self.kernels.products.gather(work.queue, sums, to);
         });
     }

@@ -8,6 +8,7 @@
 //!
 //! Matrices are held twice where one is multiplied and looked up: the embedding that is the head.
 
+mod absorb;
 mod batch;
 mod card;
 mod head;
@@ -18,6 +19,7 @@ mod plan;
 mod room;
 mod run;
 mod shape;
+mod short;
 
 pub use card::Card;
 pub use device::cuda::{CudaError, JobTiming};

@@ -8,14 +8,15 @@ use super::batch::{Cut, Kind, Slice};
 use super::card::Kernels;
 use super::plan::{Body, Drafter, Layer, Plan, Weight};
 use super::room::{Room, Scratch, draw_words, tile_of};
+use super::short::Way;
 use device::cuda::{CudaSlice, CudaSliceMut, Queue};
 use kernels::attention::Sight;
 use kernels::attention::cuda::{Attended, Out, TILE, Tail, Tiling};
 use kernels::choose::cuda::{Lists, Sampled};
 use kernels::cuda::Pieces;
-use kernels::gemm::cuda::{Behind, Layout, Lines, MOST_ROWS};
+use kernels::gemm::cuda::{Behind, Layout, Lines, MOST_ROWS, Shape};
 use kernels::norm::cuda::Kept;
-use kernels::rope::cuda::{Heads, Placed, StepRows, Stored};
+use kernels::rope::cuda::{Placed, StepRows, Stored};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -30,8 +31,8 @@ pub(crate) struct Work<'j> {
     pub(crate) queue: &'j Queue,
     pub(crate) weights: CudaSlice<'j, u16>,
     pub(crate) vectors: CudaSlice<'j, f32>,
-    keys: CudaSliceMut<'j, u16>,
-    values: CudaSliceMut<'j, u16>,
+    pub(super) keys: CudaSliceMut<'j, u16>,
+    pub(super) values: CudaSliceMut<'j, u16>,
     pub(crate) scratch: Scratch<'j>,
 }
 
@@ -135,14 +136,14 @@ fn in_tiles(rows: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     (0..rows).step_by(most).map(move |start| start..(start + most).min(rows))
 }
 
-/// What the product with `weight` left of a tile's rows.
+/// What a product of this shape left of a tile's rows.
 pub(super) fn pieces<'w>(
     at: &'w CudaSliceMut<'_, f32>,
-    weight: &Weight,
+    shape: Shape,
     tile: &Range<usize>,
 ) -> Pieces<'w> {
     let rows = u32::try_from(tile.len()).expect("a tile has few rows");
-    Pieces { at: at.read(), shape: weight.shape, rows }
+    Pieces { at: at.read(), shape, rows }
 }
 
 pub(super) fn times(rows: &Range<usize>, width: usize) -> Range<usize> {
@@ -153,6 +154,21 @@ pub(super) fn times(rows: &Range<usize>, width: usize) -> Range<usize> {
 fn of_tile(layout: Layout, rows: &Range<usize>, width: usize) -> Range<usize> {
     let start = rows.start * width;
     start..start + layout.elements(rows.len(), width)
+}
+
+/// Where a tile's rows of the stream are kept as one feature of so many.
+pub(super) fn kept<'w>(
+    features: &'w mut CudaSliceMut<'_, u16>,
+    (tap, taps): (usize, usize),
+    (tile, width): (&Range<usize>, usize),
+) -> Kept<'w> {
+    let to = features.range(times(tile, taps * width));
+    Kept { to, first: tap * width, stride: taps * width }
+}
+
+/// Which feature of how many the output of layer `i` is.
+pub(super) fn tapped(taps: &[usize], i: usize) -> Option<(usize, usize)> {
+    taps.iter().position(|&tap| tap == i).map(|tap| (tap, taps.len()))
 }
 
 impl Program {
@@ -223,7 +239,7 @@ impl Program {
     }
 
     /// `x += delta` and its norm, into `hidden`; the sum is kept as a feature, of so many, where it is one.
-    fn norm(
+    pub(super) fn norm(
         &self,
         work: &mut Work<'_>,
         (norm, eps): (&Range<usize>, f32),
@@ -233,19 +249,15 @@ impl Program {
     ) {
         let at = times(tile, norm.len());
         let scratch = &mut work.scratch;
-        let delta = delta.map(|weight| pieces(&scratch.pieces, weight, tile));
+        let delta = delta.map(|weight| pieces(&scratch.pieces, weight.shape, tile));
         let weight = (work.vectors.range(norm.clone()), eps);
         let out = scratch.hidden.range(of_tile(layout, tile, norm.len()));
         let (x, out) = (scratch.x.range(at), (out, layout));
-        let kept = feature.map(|(tap, taps)| Kept {
-            to: scratch.features.range(times(tile, taps * norm.len())),
-            first: tap * norm.len(),
-            stride: taps * norm.len(),
-        });
+        let kept = feature.map(|tap| kept(&mut scratch.features, tap, (tile, norm.len())));
         self.kernels.norms.add_norm(work.queue, x, delta, weight, out, kept);
     }
 
-    /// Places, embedding and the first norm.
+    /// Places and embedding.
     fn begin(&self, work: &mut Work<'_>, body: &Body, cut: &Cut) {
         let (rows, hidden) = (cut.regions.rows, body.sizes.hidden);
         let scratch = &mut work.scratch;
@@ -261,8 +273,6 @@ impl Program {
         let ids = scratch.batch.read().range(cut.regions.tokens());
         let table = (work.weights.range(self.plan.table.clone()), hidden);
         self.kernels.embedding.launch(work.queue, table, ids, scratch.x.all());
-        let first = &body.layers[0].attention_norm;
-        self.norm(work, (first, body.sizes.eps), (&(0..rows), Layout::of(rows)), None, None);
     }
 
     /// The layers of `body`, and the norm behind them. `sight` is what rows of a block see, by layer;
@@ -276,13 +286,18 @@ impl Program {
     ) {
         self.begin(work, body, cut);
         let (rows, sizes) = (cut.regions.rows, &body.sizes);
+        if self.way(body, rows) == Way::Short {
+            return self.short_layers(work, body, cut, (sight, taps));
+        }
         let layout = Layout::of(rows);
+        let first = (&body.layers[0].attention_norm, sizes.eps);
+        self.norm(work, first, (&(0..rows), layout), None, None);
         for (i, layer) in body.layers.iter().enumerate() {
             let at = body.first + i;
             let sight = sight.map(|sight| sight[i]);
             let kind = if sight.is_some() { Kind::Block } else { Kind::Causal };
             self.product(work, (&layer.qkv, Input::Hidden(layout)), rows, |work, tile| {
-                self.store(work, body, layer, (at, kind, cut), tile);
+                self.store(work, body, (layer, layer.qkv.shape), (at, kind, cut), tile);
             });
             self.attend(work, body, layer, (at, sight, cut));
             self.product(work, (&layer.o, Input::Attended(layout)), rows, |work, tile| {
@@ -292,7 +307,7 @@ impl Program {
             self.product(work, (&layer.gate_up, Input::Hidden(layout)), rows, |work, tile| {
                 let at = of_tile(layout, tile, sizes.ffn);
                 let scratch = &mut work.scratch;
-                let both = pieces(&scratch.pieces, &layer.gate_up, tile);
+                let both = pieces(&scratch.pieces, layer.gate_up.shape, tile);
                 let out = (scratch.gated.range(at), layout);
                 self.kernels.activations.swiglu(work.queue, both, out);
             });
@@ -301,7 +316,7 @@ impl Program {
                 Some(next) => (&next.attention_norm, layout),
                 None => (&body.norm, Layout::Rows),
             };
-            let tap = taps.iter().position(|&tap| tap == i).map(|tap| (tap, taps.len()));
+            let tap = tapped(taps, i);
             self.product(work, (&layer.down, Input::Gated(layout)), rows, |work, tile| {
                 self.norm(work, (next, sizes.eps), (tile, behind), Some(&layer.down), tap);
             });
@@ -309,23 +324,23 @@ impl Program {
     }
 
     /// Where layer `at` has its keys, and its values.
-    fn pool(&self, at: usize) -> Range<usize> {
+    pub(super) fn pool(&self, at: usize) -> Range<usize> {
         let each = self.room.pool(&self.plan);
         at * each..(at + 1) * each
     }
 
     /// Rotates a tile's q, k and v and puts them where attention finds them.
-    fn store(
+    pub(super) fn store(
         &self,
         work: &mut Work<'_>,
         body: &Body,
-        layer: &Layer,
+        (layer, left): (&Layer, Shape),
         (at, kind, cut): (usize, Kind, &Cut),
         tile: &Range<usize>,
     ) {
         let (pool, sizes) = (self.pool(at), &body.sizes);
         let scratch = &mut work.scratch;
-        let projected = pieces(&scratch.pieces, &layer.qkv, tile);
+        let projected = pieces(&scratch.pieces, left, tile);
         let norms = (work.vectors.range(layer.head_norms.clone()), sizes.head_eps());
         let (slots, keys, values, page_size) = match kind {
             Kind::Block => {
@@ -345,7 +360,7 @@ impl Program {
         rotations.store(work.queue, (sizes.heads, projected), norms, places, to);
     }
 
-    fn attend(
+    pub(super) fn attend(
         &self,
         work: &mut Work<'_>,
         body: &Body,
@@ -412,59 +427,7 @@ impl Program {
         self.choose(work, (rows, sampled), from, Ids::Proposed);
     }
 
-    fn drafter(&self) -> &Drafter {
+    pub(super) fn drafter(&self) -> &Drafter {
         self.plan.drafter.as_ref().expect("a pair with a drafter")
-    }
-
-    /// The words of a batch are the rows' positions, zeros (the request of each, its length, and where
-    /// its page is) and the rows' slots: see [`super::run`].
-    fn absorb(&self, work: &mut Work<'_>, rows: usize) {
-        let drafter = self.drafter();
-        let (body, sizes) = (&drafter.body, &drafter.body.sizes);
-        let scratch = &mut work.scratch;
-        let words = scratch.batch.read();
-        let zeros = words.range(rows..2 * rows);
-        let of = StepRows {
-            lengths: zeros,
-            spans: zeros,
-            offsets: words.range(0..rows),
-            firsts: zeros,
-            pages: zeros,
-            // One page for all: slots are told, and only angles are wanted here.
-            page_size: 1 << 30,
-        };
-        let to = Placed {
-            positions: scratch.positions.all(),
-            slots: scratch.slots.all(),
-            angles: scratch.angles.all(),
-        };
-        let frequencies = (work.vectors.range(body.frequencies.clone()), 1.0);
-        self.kernels.rotations.places(work.queue, of, frequencies, to);
-        work.queue.clear(scratch.x.range(0..rows * sizes.hidden));
-        let layout = Layout::of(rows);
-        self.product(work, (&drafter.fc, Input::Features), rows, |work, tile| {
-            let norm = (&drafter.hidden_norm, sizes.eps);
-            self.norm(work, norm, (tile, layout), Some(&drafter.fc), None);
-        });
-        let heads = Heads { q: 0, ..sizes.heads };
-        for (i, (kv, layer)) in drafter.kv.iter().zip(&body.layers).enumerate() {
-            let pool = self.pool(body.first + i);
-            self.product(work, (kv, Input::Hidden(layout)), rows, |work, tile| {
-                let scratch = &mut work.scratch;
-                let projected = pieces(&scratch.pieces, kv, tile);
-                let norms = (work.vectors.range(layer.head_norms.clone()), sizes.head_eps());
-                let slots = 2 * rows + tile.start..2 * rows + tile.end;
-                let angles = scratch.angles.read().range(times(tile, sizes.heads.dim));
-                let places = (angles, scratch.batch.read().range(slots));
-                let to = Stored {
-                    q: scratch.q.all(),
-                    keys: work.keys.range(pool.clone()),
-                    values: work.values.range(pool.clone()),
-                    page_size: self.room.page_size,
-                };
-                let rotations = &self.kernels.rotations;
-                rotations.store(work.queue, (heads, projected), norms, places, to);
-            });
-        }
     }
 }

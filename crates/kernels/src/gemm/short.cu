@@ -1,0 +1,327 @@
+// Products of few rows with weights so small that all multiprocessors together hold one: what stands before and behind
+// such a product takes longer than itself, so a kernel does that too. A block of threads has some tiles of columns and
+// all of k, so its sums are whole. Its weight comes while the kernel before still runs.
+//
+// The weight is packed as kernel.cu says. k is cut into phases where workers cut it there, if they are as many for each
+// band, and the sums of phases are added in order: the same bits.
+
+const u32 STEP = 32;             // of k
+const u32 TILE = 16;             // columns
+const u32 PART = TILE * STEP * 2; // bytes of a step of a tile
+const u32 LINE = STEP * 2;       // of a row
+const u32 THREADS = 512;
+const u32 PHASES = 4;            // of k, a warp each
+const u32 GROUPS = THREADS / 32 / PHASES;
+
+// The tiles of a block of threads: `each` of `tiles` from `first` on, or pairs of them, whose second ones are `tiles`
+// further.
+struct Cut {
+    u32 steps, rows, tiles, first, own;
+    bool pairs;
+
+    __device__ Cut(u32 steps, u32 rows, u32 tiles, u32 each, bool pairs)
+        : steps(steps), rows(rows), tiles(tiles), first(blockIdx.x * each), pairs(pairs)
+    {
+        expect(blockDim.x == THREADS && first < tiles && steps >= PHASES);
+        own = tiles - first < each ? tiles - first : each;
+        // A thread has four columns of a row in the end.
+        expect(rows * own * (TILE / 4) <= THREADS);
+    }
+
+    __device__ u32 slots() const { return pairs ? own * 2 : own; }
+
+    // The tile of the weight that lies in a slot.
+    __device__ u32 tile(u32 slot) const
+    {
+        return pairs ? first + slot / 2 + (slot % 2 != 0 ? tiles : 0) : first + slot;
+    }
+
+    // Whether this thread has four columns, of which row, and where from its tiles' first column on.
+    __device__ bool has() const { return threadIdx.x < rows * own * (TILE / 4); }
+    __device__ u32 row() const { return threadIdx.x / (own * (TILE / 4)); }
+    __device__ u32 column() const { return threadIdx.x % (own * (TILE / 4)) * 4; }
+};
+
+static __device__ u32 shared_bytes()
+{
+    u32 bytes;
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
+    return bytes;
+}
+
+// What lies in shared memory: the weight [slot][step][PART], the rows [step][row][LINE], the sums of each phase
+// [phase][row][stride], and the weights of a norm. Rows are 8 N.
+template <u32 N> struct Room {
+    u32 weight, lines, stride;
+    float *sums;
+    float4 *norms;
+
+    __device__ Room(const Cut &cut, u32 normed)
+    {
+        extern __shared__ __align__(128) char shared[];
+        const u32 lines_at = cut.slots() * cut.steps * PART, sums_at = lines_at + cut.steps * N * 8 * LINE;
+        stride = cut.slots() * TILE + 4;
+        const u32 norms_at = sums_at + PHASES * N * 8 * stride * 4;
+        expect(norms_at + normed * 4 <= shared_bytes());
+        weight = address(shared);
+        lines = weight + lines_at;
+        sums = (float *)(shared + sums_at);
+        norms = (float4 *)(shared + norms_at);
+    }
+
+    // Asks for the weight, which no kernel writes.
+    __device__ void ask(const Cut &cut, const u16 *from, u64 len) const
+    {
+        expect(len >= (u64)((cut.tiles * (cut.pairs ? 2 : 1) + 7) / 8) * cut.steps * 8 * (PART / 2));
+        const u32 all = cut.slots() * cut.steps;
+        for (u32 i = threadIdx.x; i < all * (PART / 16); i += THREADS) {
+            const u32 at = i / (PART / 16), tile = cut.tile(at / cut.steps), step = at % cut.steps;
+            const u64 part = ((u64)(tile / 8) * cut.steps + step) * 8 + tile % 8;
+            copy_async(weight + i * 16, (const char *)from + part * PART + i % (PART / 16) * 16);
+        }
+        commit_copies();
+    }
+
+    // The weights of a norm, before anything else.
+    __device__ void ask_norm(const float *from, u32 width) const
+    {
+        for (u32 i = threadIdx.x; i < width / 4; i += THREADS)
+            copy_async(address(norms + i), from + i * 4);
+        commit_copies();
+    }
+
+    // Asks for rows of x. A thread's are all parts of one row.
+    __device__ void ask_lines(const Cut &cut, const u16 *x) const
+    {
+        const u32 row = threadIdx.x / 4 % (N * 8), piece = threadIdx.x % 4 * 16;
+        const char *from = (const char *)x + (u64)row * cut.steps * LINE + piece;
+        if (row < cut.rows)
+            for (u32 step = threadIdx.x / (N * 32); step < cut.steps; step += THREADS / (N * 32))
+                copy_async(lines + (step * N * 8 + row) * LINE + piece, from + step * LINE);
+        commit_copies();
+    }
+
+    // Puts the norms of rows of the stream where rows of x are, in the order of sums that norm/kernel.cu has. A lane
+    // has QUADS of a row at most.
+    template <u32 QUADS> __device__ void norm(const Cut &cut, const float *stream, float eps) const
+    {
+        const u32 width = cut.steps * STEP, quads = width / 4, lane = threadIdx.x % 32;
+        for (u32 row = threadIdx.x / 32; row < cut.rows; row += THREADS / 32) {
+            float4 held[QUADS];
+#pragma unroll
+            for (u32 i = 0; i < QUADS; i++) {
+                const u32 quad = i * 32 + lane;
+                held[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+                if (quad < quads)
+                    held[i] = ((const float4 *)(stream + (u64)row * width))[quad];
+            }
+            float squares[QUADS], total = 0.0f;
+#pragma unroll
+            for (u32 i = 0; i < QUADS; i++)
+                squares[i] = squares_of(held[i]);
+#pragma unroll
+            for (u32 apart = 16; apart > 0; apart /= 2)
+#pragma unroll
+                for (u32 i = 0; i < QUADS; i++)
+                    if (i * 32 < quads)
+                        squares[i] += __shfl_xor_sync(~0u, squares[i], apart);
+#pragma unroll
+            for (u32 i = 0; i < QUADS; i++)
+                if (i * 32 < quads)
+                    total += squares[i];
+            const float inverse = inverse_of(total, width, eps);
+#pragma unroll
+            for (u32 i = 0; i < QUADS; i++) {
+                const u32 quad = i * 32 + lane;
+                if (quad >= quads)
+                    continue;
+                const uint2 both = normed(held[i], inverse, norms[quad]);
+                const u32 to = lines + (quad / 8 * N * 8 + row) * LINE + quad % 8 * 8;
+                asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(both.x), "r"(both.y) : "memory");
+            }
+        }
+    }
+
+    // Sums of all phases, a warp a phase of some tiles and of 8 rows at a time.
+    __device__ void multiply(const Cut &cut) const
+    {
+        const u32 warp = threadIdx.x / 32, phase = warp % PHASES, lane = threadIdx.x % 32;
+        const u32 begin = cut.steps * phase / PHASES, end = cut.steps * (phase + 1) / PHASES;
+        for (u32 unit = warp / PHASES; unit < cut.slots() * N; unit += GROUPS) {
+            const u32 slot = unit / N, n = unit % N;
+            const u32 columns = weight + slot * cut.steps * PART + place_of(lane), x_at = lines + n * 8 * LINE + lane * 16;
+            float s[4] = {};
+#pragma unroll 4
+            for (u32 step = begin; step < end; step++) {
+                const uint4 low = fragment(columns + step * PART), high = fragment(columns + step * PART + 256);
+                const uint4 x = loaded(x_at + step * N * 8 * LINE);
+                mma(s, low.x, low.y, low.z, low.w, x.x, x.y);
+                mma(s, high.x, high.y, high.z, high.w, x.z, x.w);
+            }
+            float *to = sums + (phase * N * 8 + n * 8 + lane % 4 * 2) * stride + slot * TILE + lane / 4 * 2;
+            *(float2 *)to = make_float2(s[0], s[2]);
+            *(float2 *)(to + stride) = make_float2(s[1], s[3]);
+        }
+    }
+
+    // Four columns of a row, the bias with the first phase.
+    __device__ float4 sum(u32 row, u32 column, float4 bias) const
+    {
+        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+        for (u32 phase = 0; phase < PHASES; phase++) {
+            float4 part = *(const float4 *)(sums + (phase * N * 8 + row) * stride + column);
+            if (phase == 0)
+                Pieces::add(part, bias);
+            Pieces::add(sum, part);
+        }
+        return sum;
+    }
+
+    // All that was asked for is there, and what this block of threads has written.
+    __device__ static void settle()
+    {
+        await_copies<0>();
+        __syncthreads();
+    }
+
+    // Waits for the weights of a norm, and then for the kernel before.
+    __device__ static void settle_norm()
+    {
+        await_copies<1>();
+        __syncthreads();
+        wait_for_earlier();
+    }
+};
+
+// Four of `bias`, which no kernel writes; nothing where there is none.
+static __device__ float4 four_of(const float *bias, u64 len, u32 column)
+{
+    if (len == 0)
+        return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    expect(column + 4 <= len);
+    return *(const float4 *)(bias + column);
+}
+
+// out = rms_norm(stream) · weightᵀ + bias, left whole.
+template <u32 N, u32 QUADS>
+static __device__ void of_normed(const u16 *weight, u64 weight_len, const float *stream, u64 stream_len,
+                                 const float *norms, u64 norms_len, const float *bias, u64 bias_len, float *out,
+                                 u64 out_len, u32 rows, u32 tiles, u32 each, float eps)
+{
+    let_next_start();
+    const u32 width = (u32)norms_len;
+    const Cut cut(width / STEP, rows, tiles, each, false);
+    expect(rows <= N * 8 && width % STEP == 0 && width <= QUADS * 128 && stream_len >= (u64)rows * width);
+    expect(out_len >= (u64)(tiles * TILE + BLOCK - 1) / BLOCK * rows * BLOCK);
+    const Room<N> room(cut, width);
+    room.ask_norm(norms, width);
+    room.ask(cut, weight, weight_len);
+    const u32 row = cut.row(), from = cut.column(), column = cut.first * TILE + from;
+    const float4 own = cut.has() ? four_of(bias, bias_len, column) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    room.settle_norm();
+    room.template norm<QUADS>(cut, stream, eps);
+    room.settle();
+    room.multiply(cut);
+    __syncthreads();
+    if (cut.has())
+        *(float4 *)(out + ((u64)(column / BLOCK) * rows + row) * BLOCK + column % BLOCK) = room.sum(row, from, own);
+}
+
+// out = silu(gate) · up of gates and ups that are the columns of rms_norm(stream) · weightᵀ + bias; rows of half as
+// many.
+template <u32 N, u32 QUADS>
+static __device__ void of_gated(const u16 *weight, u64 weight_len, const float *stream, u64 stream_len,
+                                const float *norms, u64 norms_len, const float *bias, u64 bias_len, u16 *out,
+                                u64 out_len, u32 rows, u32 tiles, u32 each, float eps)
+{
+    let_next_start();
+    const u32 width = (u32)norms_len;
+    const Cut cut(width / STEP, rows, tiles, each, true);
+    expect(rows <= N * 8 && width % STEP == 0 && width <= QUADS * 128 && stream_len >= (u64)rows * width);
+    expect(out_len >= (u64)rows * tiles * TILE);
+    const Room<N> room(cut, width);
+    room.ask_norm(norms, width);
+    room.ask(cut, weight, weight_len);
+    const u32 row = cut.row(), from = cut.column(), column = cut.first * TILE + from;
+    float4 gates = make_float4(0.0f, 0.0f, 0.0f, 0.0f), ups = gates;
+    if (cut.has()) {
+        gates = four_of(bias, bias_len, column);
+        ups = four_of(bias, bias_len, tiles * TILE + column);
+    }
+    room.settle_norm();
+    room.template norm<QUADS>(cut, stream, eps);
+    room.settle();
+    room.multiply(cut);
+    __syncthreads();
+    if (!cut.has())
+        return;
+    const u32 pair = from / TILE * 2 * TILE + from % TILE;
+    const float4 gate = room.sum(row, pair, gates), up = room.sum(row, pair + TILE, ups);
+    *(uint2 *)(out + (u64)row * tiles * TILE + column) =
+        make_uint2(narrowed(gated(gate.x, up.x), gated(gate.y, up.y)),
+                   narrowed(gated(gate.z, up.z), gated(gate.w, up.w)));
+}
+
+// stream = x · weightᵀ + bias, added to the stream where it `adds`. Where there is `kept`, [rows][stride], its columns from `first` on become the stream,
+// narrowed.
+template <u32 N>
+static __device__ void added(const u16 *weight, u64 weight_len, const u16 *x, u64 x_len, const float *bias,
+                             u64 bias_len, float *stream, u64 stream_len, u16 *kept, u64 kept_len, u32 steps, u32 rows,
+                             u32 tiles, u32 each, u32 first, u32 stride, u32 adds)
+{
+    let_next_start();
+    const Cut cut(steps, rows, tiles, each, false);
+    const u32 width = tiles * TILE;
+    const bool keeps = kept_len > 0;
+    expect(rows <= N * 8 && x_len >= (u64)rows * steps * STEP && stream_len >= (u64)rows * width);
+    expect(!keeps || kept_len >= (u64)rows * stride && first + width <= stride && first % 4 == 0 && stride % 4 == 0);
+    const Room<N> room(cut, 0);
+    room.ask(cut, weight, weight_len);
+    const u32 row = cut.row(), from = cut.column(), column = cut.first * TILE + from;
+    const float4 own = cut.has() ? four_of(bias, bias_len, column) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    wait_for_earlier();
+    room.ask_lines(cut, x);
+    float4 *mine = (float4 *)(stream + (u64)row * width + column);
+    float4 sum = cut.has() && adds != 0 ? *mine : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    room.settle();
+    room.multiply(cut);
+    __syncthreads();
+    if (!cut.has())
+        return;
+    Pieces::add(sum, room.sum(row, from, own));
+    *mine = sum;
+    if (keeps)
+        *(uint2 *)(kept + (u64)row * stride + first + column) =
+            make_uint2(narrowed(sum.x, sum.y), narrowed(sum.z, sum.w));
+}
+
+#define NORMED(NAME, WHAT, OUT, N, QUADS, BLOCKS)                                                        \
+    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)                                        \
+        NAME(const u16 *weight, u64 weight_len, const float *stream, u64 stream_len, const float *norms, \
+             u64 norms_len, const float *bias, u64 bias_len, OUT *out, u64 out_len, u32 rows, u32 tiles, \
+             u32 each, float eps)                                                                        \
+    {                                                                                                    \
+        WHAT<N, QUADS>(weight, weight_len, stream, stream_len, norms, norms_len, bias, bias_len, out,    \
+                       out_len, rows, tiles, each, eps);                                                 \
+    }
+
+// Two blocks of threads have their registers on one multiprocessor, so that the next kernel's weight comes while one
+// works; of wider rows they have more.
+#define SHORT(ROWS, N)                                                                                   \
+    NORMED(of_normed_##ROWS, of_normed, float, N, 5, 2)                                                  \
+    NORMED(of_normed_##ROWS##_wide, of_normed, float, N, 8, 1)                                           \
+    NORMED(of_gated_##ROWS, of_gated, u16, N, 5, 2)                                                      \
+    NORMED(of_gated_##ROWS##_wide, of_gated, u16, N, 8, 1)                                               \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                             \
+        added_##ROWS(const u16 *weight, u64 weight_len, const u16 *x, u64 x_len, const float *bias,      \
+                     u64 bias_len, float *stream, u64 stream_len, u16 *kept, u64 kept_len, u32 steps,    \
+                     u32 rows, u32 tiles, u32 each, u32 first, u32 stride, u32 adds)                     \
+    {                                                                                                    \
+        added<N>(weight, weight_len, x, x_len, bias, bias_len, stream, stream_len, kept, kept_len,       \
+                 steps, rows, tiles, each, first, stride, adds);                                               \
+    }
+
+SHORT(8, 1)
+SHORT(16, 2)
+SHORT(32, 4)

@@ -1,0 +1,297 @@
+//! Products of few rows with small weights and what stands around them: against f64, and against the bits of the
+//! kernels that do one thing each.
+
+use crate::card;
+use crate::card::{Buffer, Card, close, narrowed, widened};
+use crate::random::Random;
+use crate::small::BF16;
+use kernels::activation::cuda::Activations;
+use kernels::bias::cuda::Biases;
+use kernels::cuda::Pieces;
+use kernels::gemm::cuda::{Behind, Layout, Lines, Products, Shape};
+use kernels::gemm::short::{Around, Shorts, Stream, Weight};
+use kernels::norm::cuda::{Kept, Norms};
+
+/// What is added to the mean square.
+const EPS: f32 = 1e-5;
+
+/// A product's weight, its bias or none, and rows; on the card and as they are.
+struct Given {
+    shape: Shape,
+    rows: usize,
+    plain: Vec<f32>,
+    packed: Buffer<u16>,
+    bias: Vec<f32>,
+    biases: Buffer<f32>,
+}
+
+impl Given {
+    fn fresh(card: &Card, random: &mut Random, (n, k): (usize, usize), rows: usize) -> Given {
+        let shape = Shape::new(n, k, card.cuda.multiprocessors());
+        let plain = narrowed(&random.floats(n * k, 1.0));
+        let bias = if random.below(2) == 0 { random.floats(n, 3.0) } else { Vec::new() };
+        let (packed, biases) = (card.put(&shape.pack(&plain)), card.put(&bias));
+        Given { shape, rows, plain: widened(&plain), packed, bias, biases }
+    }
+
+    /// The product with `x`, `[rows, k]`, in f64, and the sum of what it adds without signs.
+    fn reference(&self, x: &[f64]) -> (Vec<f64>, Vec<f64>) {
+        let Shape { n, k, .. } = self.shape;
+        let mut both = (Vec::new(), Vec::new());
+        for row in x.chunks_exact(k) {
+            for column in 0..n {
+                let w = &self.plain[column * k..][..k];
+                let bias = self.bias.get(column).map_or(0.0, |&bias| f64::from(bias));
+                let terms = row.iter().zip(w).map(|(&x, &w)| x * f64::from(w));
+                both.0.push(terms.clone().sum::<f64>() + bias);
+                both.1.push(terms.map(f64::abs).sum::<f64>() + bias.abs());
+            }
+        }
+        both
+    }
+
+    /// The product with rows of bf16 by the kernels that do nothing else: its pieces.
+    fn pieces(&self, card: &Card, x: &Buffer<u16>) -> Buffer<f32> {
+        let (products, biases) = (Products::load(&card.cuda), Biases::load(&card.cuda));
+        let (products, biases) = (products.expect("products load"), biases.expect("biases load"));
+        let (shape, rows, lane) = (self.shape, self.rows, &card.lanes.forward);
+        let mut out = card.put(&vec![f32::NAN; shape.pieces(rows)]);
+        lane.launch(
+            "product",
+            (
+                lane.queue(),
+                (self.packed.read(lane).view(), self.biases.read(lane).view()),
+                x.read(lane).view(),
+                out.write(lane).view(),
+            ),
+            move |(queue, (weight, bias), x, mut out)| {
+                let lines = Lines { x, rows, layout: Layout::Rows };
+                products.launch(queue, (&shape, Behind::Short), weight, lines, out.all());
+                if !bias.is_empty() {
+                    biases.add(queue, (out, &shape, rows), bias);
+                }
+            },
+        );
+        out
+    }
+}
+
+/// `rms_norm(stream + delta)` by the kernel that does nothing else, and what the stream is then.
+fn normed(
+    card: &Card,
+    (stream, norm): (&[f32], &[f32]),
+    delta: Option<(&Buffer<f32>, Shape)>,
+) -> (Buffer<u16>, Vec<f32>) {
+    let (norms, lane) = (Norms::load(&card.cuda).expect("the norms load"), &card.lanes.forward);
+    let mut x = card.put(stream);
+    let (norm, mut out) = (card.put(norm), card.put(&vec![0x7fff; stream.len()]));
+    let rows = stream.len() / norm.len();
+    let nothing = card.put(&[0.0]);
+    let (at, shape) = delta.map_or((&nothing, None), |(at, shape)| (at, Some(shape)));
+    lane.launch(
+        "norm",
+        (
+            (lane.queue(), x.write(lane).view()),
+            (at.read(lane).view(), norm.read(lane).view()),
+            out.write(lane).view(),
+        ),
+        move |((queue, x), (at, norm), out)| {
+            let delta = shape.map(|shape| Pieces { at, shape, rows: rows as u32 });
+            norms.add_norm(queue, x, delta, (norm, EPS), (out, Layout::Rows), None);
+        },
+    );
+    (out, card.get(&x))
+}
+
+/// The same in f64.
+fn normed_in_f64(stream: &[f32], norm: &[f32]) -> Vec<f64> {
+    let one = |row: &[f32]| {
+        let squares: f64 = row.iter().map(|&x| f64::from(x).powi(2)).sum();
+        let inverse = 1.0 / (squares / row.len() as f64 + f64::from(EPS)).sqrt();
+        row.iter()
+            .zip(norm)
+            .map(|(&x, &w)| f64::from(x) * inverse * f64::from(w))
+            .collect::<Vec<_>>()
+    };
+    stream.chunks_exact(norm.len()).flat_map(one).collect()
+}
+
+fn weight_of<'j>(
+    shape: Shape,
+    packed: device::cuda::CudaSlice<'j, u16>,
+    bias: device::cuda::CudaSlice<'j, f32>,
+) -> Weight<'j> {
+    Weight { shape, packed, bias: (!bias.is_empty()).then_some(bias) }
+}
+
+/// Rows on both sides of what kernels are made for.
+const ROWS: [usize; 8] = [1, 3, 8, 9, 16, 17, 31, 32];
+/// Shapes of small models, and such that leave the last block of threads with less or blocks with several tiles.
+const NORMED: [(usize, usize); 6] =
+    [(960, 576), (3072, 576), (576, 576), (16, 128), (5120, 160), (2576, 1024)];
+
+#[test]
+fn products_of_normed_rows_are_those_of_two_kernels() {
+    let (card, mut random) = (card(), Random::fresh());
+    let shorts = Shorts::load(&card.cuda).expect("the short products load");
+    let (products, lane) = (Products::load(&card.cuda).expect("they load"), &card.lanes.forward);
+    for (n, k) in NORMED {
+        for rows in ROWS {
+            let given = Given::fresh(&card, &mut random, (n, k), rows);
+            let (shape, whole) = (given.shape, given.shape.whole());
+            assert!(shorts.fits(&shape, Around::Normed, rows), "{n} × {k} fits");
+            let (stream, norm) = (random.floats(rows * k, 2.0), random.floats(k, 1.5));
+            let (x, weights) = (card.put(&stream), card.put(&norm));
+            let mut out = card.put(&vec![f32::NAN; whole.sums(rows)]);
+            let mut sums =
+                [card.put(&vec![f32::NAN; rows * n]), card.put(&vec![f32::NAN; rows * n])];
+            let pieces = given.pieces(&card, &normed(&card, (&stream, &norm), None).0);
+            let [own, of_two] = &mut sums;
+            let (shorts, products) = (shorts.clone(), products.clone());
+            lane.launch(
+                "short",
+                (
+                    (lane.queue(), given.packed.read(lane).view(), given.biases.read(lane).view()),
+                    (x.read(lane).view(), weights.read(lane).view(), pieces.read(lane).view()),
+                    (out.write(lane).view(), own.write(lane).view(), of_two.write(lane).view()),
+                ),
+                move |((queue, packed, bias), (stream, norm, pieces), (mut out, own, of_two))| {
+                    let stream = Stream { rows: stream, norm, eps: EPS };
+                    let weight = weight_of(shape, packed, bias);
+                    shorts.of_normed(queue, weight, stream, out.all());
+                    let rows = rows as u32;
+                    products.gather(queue, Pieces { at: out.read(), shape: whole, rows }, own);
+                    products.gather(queue, Pieces { at: pieces, shape, rows }, of_two);
+                },
+            );
+            let (got, two) = (card.get(&sums[0]), card.get(&sums[1]));
+            assert!(got == two, "{rows} rows of {n} × {k} have the bits of a norm and a product");
+            let (want, sizes) = given.reference(&normed_in_f64(&stream, &norm));
+            close("product of normed rows", &got, &want, |i| sizes[i] * BF16);
+        }
+    }
+}
+
+#[test]
+fn gated_products_are_those_of_three_kernels() {
+    let (card, mut random) = (card(), Random::fresh());
+    let shorts = Shorts::load(&card.cuda).expect("the short products load");
+    let activations = Activations::load(&card.cuda).expect("the activations load");
+    let lane = &card.lanes.forward;
+    for (n, k) in [(3072, 576), (32, 128), (5120, 160)] {
+        for rows in ROWS {
+            let given = Given::fresh(&card, &mut random, (n, k), rows);
+            let (shape, width) = (given.shape, n / 2);
+            assert!(shorts.fits(&shape, Around::Gated, rows), "{n} × {k} fits");
+            let (stream, norm) = (random.floats(rows * k, 2.0), random.floats(k, 0.5));
+            let (x, weights) = (card.put(&stream), card.put(&norm));
+            let pieces = given.pieces(&card, &normed(&card, (&stream, &norm), None).0);
+            let (mut own, mut of_three) =
+                (card.put(&vec![0x7fff; rows * width]), card.put(&vec![0x7fff; rows * width]));
+            let (shorts, activations) = (shorts.clone(), activations.clone());
+            lane.launch(
+                "short",
+                (
+                    (lane.queue(), given.packed.read(lane).view(), given.biases.read(lane).view()),
+                    (x.read(lane).view(), weights.read(lane).view(), pieces.read(lane).view()),
+                    (own.write(lane).view(), of_three.write(lane).view()),
+                ),
+                move |((queue, packed, bias), (stream, norm, at), (own, of_three))| {
+                    let stream = Stream { rows: stream, norm, eps: EPS };
+                    shorts.of_gated(queue, weight_of(shape, packed, bias), stream, own);
+                    let both = Pieces { at, shape, rows: rows as u32 };
+                    activations.swiglu(queue, both, (of_three, Layout::Rows));
+                },
+            );
+            let got = card.get(&own);
+            assert!(got == card.get(&of_three), "{rows} rows of {n} × {k}");
+            let (sums, sizes) = given.reference(&normed_in_f64(&stream, &norm));
+            let at = |i: usize| (i / width * n + i % width, i / width * n + width + i % width);
+            let silu = |gate: f64| gate / (1.0 + (-gate).exp());
+            let want: Vec<f64> =
+                (0..rows * width).map(|i| silu(sums[at(i).0]) * sums[at(i).1]).collect();
+            close("gated product", &widened(&got), &want, |i| {
+                let (gate, up) = at(i);
+                // The slope of what a gate becomes is 1.1 at most.
+                let (of_gate, of_up) = (1.1 * sizes[gate] * BF16, sizes[up] * BF16);
+                of_gate * (sums[up].abs() + of_up)
+                    + silu(sums[gate]).abs() * of_up
+                    + want[i].abs() * BF16
+            });
+        }
+    }
+}
+
+#[test]
+fn products_added_to_the_stream_are_those_of_two_kernels() {
+    let (card, mut random) = (card(), Random::fresh());
+    let shorts = Shorts::load(&card.cuda).expect("the short products load");
+    let lane = &card.lanes.forward;
+    for (n, k) in [(576, 576), (576, 1536), (576, 1728), (16, 128), (4624, 160)] {
+        for rows in ROWS {
+            let given = Given::fresh(&card, &mut random, (n, k), rows);
+            let shape = given.shape;
+            assert!(shorts.fits(&shape, Around::Added, rows), "{n} × {k} fits");
+            let (stream, x) =
+                (random.floats(rows * n, 2.0), narrowed(&random.floats(rows * k, 1.0)));
+            let (lines, mut own) = (card.put(&x), card.put(&stream));
+            let (_, want) = normed(
+                &card,
+                (&stream, &vec![1.0; n]),
+                Some((&given.pieces(&card, &lines), shape)),
+            );
+            let mut alone = card.put(&vec![f32::NAN; rows * n]);
+            let stride = n + 12;
+            let mut kept = card.put(&vec![7; rows * stride]);
+            let shorts = shorts.clone();
+            lane.launch(
+                "short",
+                (
+                    (lane.queue(), given.packed.read(lane).view(), given.biases.read(lane).view()),
+                    lines.read(lane).view(),
+                    (own.write(lane).view(), alone.write(lane).view(), kept.write(lane).view()),
+                ),
+                move |((queue, packed, bias), x, (stream, alone, to))| {
+                    let kept = Some(Kept { to, first: 8, stride });
+                    let weight = weight_of(shape, packed, bias);
+                    shorts.begun(queue, weight, x, alone);
+                    shorts.added(queue, weight, x, (stream, kept));
+                },
+            );
+            let got = card.get(&own);
+            assert!(got == want, "{rows} rows of {n} × {k} have the bits of a product and a norm");
+            let zeros = (&vec![0.0; rows * n][..], &vec![1.0; n][..]);
+            let sums = normed(&card, zeros, Some((&given.pieces(&card, &lines), shape))).1;
+            assert!(card.get(&alone) == sums, "{rows} rows of {n} × {k} without a stream");
+            for (row, there) in card.get(&kept).chunks_exact(stride).enumerate() {
+                assert!(there[8..][..n] == narrowed(&got[row * n..][..n]), "row {row}");
+                let mut beside = there[..8].iter().chain(&there[8 + n..]);
+                assert!(beside.all(|&x| x == 7), "beside row {row}");
+            }
+            let wide: Vec<f64> = widened(&x).iter().map(|&x| f64::from(x)).collect();
+            let (sums, sizes) = given.reference(&wide);
+            let whole: Vec<f64> =
+                sums.iter().zip(&stream).map(|(a, &b)| a + f64::from(b)).collect();
+            close("sum", &got, &whole, |i| {
+                (sizes[i] * k as f64 + f64::from(stream[i]).abs()) / f64::from(1 << 22)
+            });
+        }
+    }
+}
+
+/// What is large, or has columns that are no whole tiles, goes the other way.
+#[test]
+fn only_small_products_are_short() {
+    let card = card();
+    let shorts = Shorts::load(&card.cuda).expect("the short products load");
+    let all = card.cuda.multiprocessors();
+    for (n, k) in [(4096, 4096), (49_152, 576), (6144, 4096), (24_576, 4096), (100, 576), (960, 96)]
+    {
+        let shape = Shape::new(n, k, all);
+        for around in [Around::Normed, Around::Gated, Around::Added] {
+            assert!(!shorts.fits(&shape, around, 1), "{n} × {k}, {around:?}");
+        }
+    }
+    let shape = Shape::new(960, 576, all);
+    assert!(shorts.fits(&shape, Around::Normed, 32) && !shorts.fits(&shape, Around::Normed, 33));
+}

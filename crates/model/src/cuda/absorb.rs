@@ -1,0 +1,79 @@
+//! Absorbing: a drafter's keys and values of rows of features.
+
+use super::pass::{Input, Program, Work, pieces, times};
+use super::short::Way;
+use kernels::gemm::cuda::{Layout, Shape};
+use kernels::rope::cuda::{Heads, Placed, StepRows, Stored};
+use std::ops::Range;
+
+impl Program {
+    /// The words of a batch are the rows' positions, zeros (the request of each, its length, and where
+    /// its page is) and the rows' slots: see [`super::run`].
+    pub(super) fn absorb(&self, work: &mut Work<'_>, rows: usize) {
+        let drafter = self.drafter();
+        let body = &drafter.body;
+        let scratch = &mut work.scratch;
+        let words = scratch.batch.read();
+        let zeros = words.range(rows..2 * rows);
+        let of = StepRows {
+            lengths: zeros,
+            spans: zeros,
+            offsets: words.range(0..rows),
+            firsts: zeros,
+            pages: zeros,
+            // One page for all: slots are told, and only angles are wanted here.
+            page_size: 1 << 30,
+        };
+        let to = Placed {
+            positions: scratch.positions.all(),
+            slots: scratch.slots.all(),
+            angles: scratch.angles.all(),
+        };
+        let frequencies = (work.vectors.range(body.frequencies.clone()), 1.0);
+        self.kernels.rotations.places(work.queue, of, frequencies, to);
+        match self.way_to_absorb(rows) {
+            Way::Short => self.short_absorb(work, rows),
+            Way::Tiled => self.tiled_absorb(work, rows),
+        }
+    }
+
+    fn tiled_absorb(&self, work: &mut Work<'_>, rows: usize) {
+        let (drafter, layout) = (self.drafter(), Layout::of(rows));
+        let hidden = drafter.body.sizes.hidden;
+        work.queue.clear(work.scratch.x.range(0..rows * hidden));
+        self.product(work, (&drafter.fc, Input::Features), rows, |work, tile| {
+            let norm = (&drafter.hidden_norm, drafter.body.sizes.eps);
+            self.norm(work, norm, (tile, layout), Some(&drafter.fc), None);
+        });
+        for (i, kv) in drafter.kv.iter().enumerate() {
+            self.product(work, (kv, Input::Hidden(layout)), rows, |work, tile| {
+                self.store_context(work, (i, kv.shape), (rows, tile));
+            });
+        }
+    }
+
+    /// Stores what a product of shape `left` is of a tile's rows, of `rows` in all: k and v of layer `i`.
+    pub(super) fn store_context(
+        &self,
+        work: &mut Work<'_>,
+        (i, left): (usize, Shape),
+        (rows, tile): (usize, &Range<usize>),
+    ) {
+        let body = &self.drafter().body;
+        let (pool, sizes) = (self.pool(body.first + i), &body.sizes);
+        let scratch = &mut work.scratch;
+        let projected = pieces(&scratch.pieces, left, tile);
+        let norms = (work.vectors.range(body.layers[i].head_norms.clone()), sizes.head_eps());
+        let slots = 2 * rows + tile.start..2 * rows + tile.end;
+        let angles = scratch.angles.read().range(times(tile, sizes.heads.dim));
+        let places = (angles, scratch.batch.read().range(slots));
+        let to = Stored {
+            q: scratch.q.all(),
+            keys: work.keys.range(pool.clone()),
+            values: work.values.range(pool),
+            page_size: self.room.page_size,
+        };
+        let heads = Heads { q: 0, ..sizes.heads };
+        self.kernels.rotations.store(work.queue, (heads, projected), norms, places, to);
+    }
+}

@@ -1,0 +1,122 @@
+//! Passes of few rows of small models, whose products do what stands before and behind them too: see
+//! [`kernels::gemm::short`].
+
+use super::batch::{Cut, Kind};
+use super::pass::{Program, Work, kept, tapped, times};
+use super::plan::{Body, Weight};
+use kernels::attention::Sight;
+use kernels::gemm::cuda::Layout;
+use kernels::gemm::short::{self, Around, Stream};
+use std::ops::Range;
+
+/// How the layers of a pass are multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// By products that do what stands around them too.
+    Short,
+    /// Tile by tile of rows.
+    Tiled,
+}
+
+/// A weight as short products take it.
+fn on_card<'j>(work: &Work<'j>, weight: &Weight) -> short::Weight<'j> {
+    short::Weight {
+        shape: weight.shape,
+        packed: work.weights.range(weight.at.clone()),
+        bias: weight.bias.clone().map(|bias| work.vectors.range(bias)),
+    }
+}
+
+impl Program {
+    /// How `rows` rows go through the layers of `body`, whose weights have the same shapes in all.
+    pub(super) fn way(&self, body: &Body, rows: usize) -> Way {
+        let layer = &body.layers[0];
+        let products = [
+            (&layer.qkv, Around::Normed),
+            (&layer.o, Around::Added),
+            (&layer.gate_up, Around::Gated),
+            (&layer.down, Around::Added),
+        ];
+        self.way_of(products, rows)
+    }
+
+    /// How `rows` rows are absorbed.
+    pub(super) fn way_to_absorb(&self, rows: usize) -> Way {
+        let drafter = self.drafter();
+        let kv = drafter.kv.iter().map(|kv| (kv, Around::Normed));
+        self.way_of(kv.chain([(&drafter.fc, Around::Added)]), rows)
+    }
+
+    fn way_of<'p>(
+        &self,
+        products: impl IntoIterator<Item = (&'p Weight, Around)>,
+        rows: usize,
+    ) -> Way {
+        let fits = |weight: &Weight, around| self.kernels.shorts.fits(&weight.shape, around, rows);
+        let all = products.into_iter().all(|(weight, around)| fits(weight, around));
+        if all { Way::Short } else { Way::Tiled }
+    }
+
+    /// As [`Program::layers`], behind the embedding.
+    pub(super) fn short_layers(
+        &self,
+        work: &mut Work<'_>,
+        body: &Body,
+        cut: &Cut,
+        (sight, taps): (Option<&[Sight]>, &[usize]),
+    ) {
+        let (rows, sizes) = (cut.regions.rows, &body.sizes);
+        let all = 0..rows;
+        for (i, layer) in body.layers.iter().enumerate() {
+            let at = body.first + i;
+            let sight = sight.map(|sight| sight[i]);
+            let kind = if sight.is_some() { Kind::Block } else { Kind::Causal };
+            self.of_normed(work, &layer.qkv, (&layer.attention_norm, sizes.eps), &all);
+            self.store(work, body, (layer, layer.qkv.shape.whole()), (at, kind, cut), &all);
+            self.attend(work, body, layer, (at, sight, cut));
+            let stream = times(&all, sizes.hidden);
+            let (o, down) = (on_card(work, &layer.o), on_card(work, &layer.down));
+            let gate_up = on_card(work, &layer.gate_up);
+            let norm = work.vectors.range(layer.mlp_norm.clone());
+            let (shorts, scratch) = (&self.kernels.shorts, &mut work.scratch);
+            let sum = (scratch.x.range(stream.clone()), None);
+            shorts.added(work.queue, o, scratch.attended.read(), sum);
+            let normed =
+                Stream { rows: scratch.x.read().range(stream.clone()), norm, eps: sizes.eps };
+            shorts.of_gated(work.queue, gate_up, normed, scratch.gated.all());
+            let kept =
+                tapped(taps, i).map(|tap| kept(&mut scratch.features, tap, (&all, sizes.hidden)));
+            let sum = (scratch.x.range(stream), kept);
+            shorts.added(work.queue, down, scratch.gated.read(), sum);
+        }
+        self.norm(work, (&body.norm, sizes.eps), (&all, Layout::Rows), None, None);
+    }
+
+    /// What is left of the product of `weight` with normed rows of the stream.
+    fn of_normed(
+        &self,
+        work: &mut Work<'_>,
+        weight: &Weight,
+        (norm, eps): (&Range<usize>, f32),
+        rows: &Range<usize>,
+    ) {
+        let (weight, norm) = (on_card(work, weight), work.vectors.range(norm.clone()));
+        let scratch = &mut work.scratch;
+        let stream = scratch.x.read().range(times(rows, norm.len()));
+        let stream = Stream { rows: stream, norm, eps };
+        self.kernels.shorts.of_normed(work.queue, weight, stream, scratch.pieces.all());
+    }
+
+    /// As [`Program::absorb`], behind places.
+    pub(super) fn short_absorb(&self, work: &mut Work<'_>, rows: usize) {
+        let (drafter, all) = (self.drafter(), 0..rows);
+        let fc = on_card(work, &drafter.fc);
+        let (scratch, sizes) = (&mut work.scratch, &drafter.body.sizes);
+        let stream = scratch.x.range(times(&all, sizes.hidden));
+        self.kernels.shorts.begun(work.queue, fc, scratch.features.read(), stream);
+        for (i, kv) in drafter.kv.iter().enumerate() {
+            self.of_normed(work, kv, (&drafter.hidden_norm, sizes.eps), &all);
+            self.store_context(work, (i, kv.shape.whole()), (rows, &all));
+        }
+    }
+}
