@@ -7,7 +7,7 @@ use device::cuda::{
 };
 
 /// The code of the card.
-pub const SOURCE: Source = source!("rope");
+pub const SOURCE: Source = source!("rope", "head.cuh", "kernel.cu");
 
 /// Lanes of a head at most.
 const WARP: usize = 32;

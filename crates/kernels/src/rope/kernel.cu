@@ -1,5 +1,5 @@
-// Where a step's rows stand, and what becomes of the projections of q, k and v: the norm of each
-// head, the rotation (half-split pairs), and the store of keys and values into their pages.
+// Where a step's rows stand, and what becomes of the projections of q, k and v: each head as head.cuh makes it, and
+// keys and values in their pages.
 
 // For each row: its position (its request's length and its offset in the step), the slot of that
 // position, and the cosines and sines of its angles, [rows][2][half].
@@ -37,8 +37,7 @@ extern "C" __global__ void places(const u32 *lengths, u64 lengths_len, const u32
 
 // A product's columns are `heads` heads of q, `kv_heads` of k and as many of v. q goes to
 // [rows][heads][DIM]; k and v to their slots in [pages][kv_heads][page_size][DIM]. `norms` holds the
-// weights of q's and k's norm, or nothing. DIM / 4 lanes are a head, a warp at most, whose lanes then have
-// the elements of both halves. The product's pieces may be whole.
+// weights of q's and k's norm, or nothing. The product's pieces may be whole.
 template <u32 DIM, bool WHOLE>
 static __device__ void rope_store(const float *pieces, u64 pieces_len, const float *norms, u64 norms_len,
                                   const float *angles, u64 angles_len, const u32 *slots, u64 slots_len,
@@ -46,78 +45,51 @@ static __device__ void rope_store(const float *pieces, u64 pieces_len, const flo
                                   u64 values_len, u32 steps, u32 workers, u32 rows, u32 heads,
                                   u32 kv_heads, u32 page_size, float eps)
 {
-    const u32 LANES = DIM / 4 < 32 ? DIM / 4 : 32, FOURS = DIM / 4 / LANES;
+    typedef Head<DIM> H;
     let_next_start();
     const u32 all = heads + 2 * kv_heads;
     expect(q_len >= (u64)rows * heads * DIM && angles_len >= (u64)rows * DIM && slots_len >= rows);
     expect(!WHOLE || workers == 0);
     expect((norms_len == 0 || norms_len >= 2 * DIM) && blockDim.x % 32 == 0);
-    const u32 unit = (blockIdx.x * blockDim.x + threadIdx.x) / LANES;
+    const u32 unit = (blockIdx.x * blockDim.x + threadIdx.x) / H::LANES;
     // Lanes past the end take part in the shuffles of their warp.
     const u32 row = unit < rows * all ? unit / all : 0, head = unit < rows * all ? unit % all : 0;
-    const u32 at = threadIdx.x % LANES * 4;
     const bool value = head >= heads + kv_heads, key = head >= heads && !value, normed = norms_len > 0 && !value;
     // No kernel writes weights.
-    float4 w[FOURS] = {};
+    float4 w[H::FOURS] = {};
 #pragma unroll
-    for (u32 f = 0; f < FOURS; f++)
+    for (u32 f = 0; f < H::FOURS; f++)
         if (normed)
-            w[f] = *(const float4 *)(norms + (key ? DIM : 0) + f * LANES * 4 + at);
+            w[f] = *(const float4 *)(norms + (key ? DIM : 0) + H::element(f));
     wait_for_earlier();
     // What is read does not wait for one another.
     const Pieces sums(pieces, pieces_len, steps, workers, rows, all * DIM);
     const u32 slot = slots[row];
-    const float4 cosine = *(const float4 *)(angles + (u64)row * DIM + at % (DIM / 2));
-    const float4 sine = *(const float4 *)(angles + (u64)row * DIM + DIM / 2 + at % (DIM / 2));
-    const float cosines[4] = {cosine.x, cosine.y, cosine.z, cosine.w};
-    const float sines[4] = {sine.x, sine.y, sine.z, sine.w};
-    float x[FOURS][4], squares = 0.0f;
+    const float4 cosine = *(const float4 *)(angles + (u64)row * DIM + H::pair());
+    const float4 sine = *(const float4 *)(angles + (u64)row * DIM + DIM / 2 + H::pair());
+    H x;
 #pragma unroll
-    for (u32 f = 0; f < FOURS; f++) {
-        const u32 column = head * DIM + f * LANES * 4 + at;
-        const float4 sum = WHOLE ? sums.whole(row, column) : sums.four(row, column);
-        x[f][0] = sum.x, x[f][1] = sum.y, x[f][2] = sum.z, x[f][3] = sum.w;
-        squares += x[f][0] * x[f][0] + x[f][1] * x[f][1] + x[f][2] * x[f][2] + x[f][3] * x[f][3];
+    for (u32 f = 0; f < H::FOURS; f++) {
+        const u32 column = head * DIM + H::element(f);
+        x.take(f, WHOLE ? sums.whole(row, column) : sums.four(row, column));
     }
-#pragma unroll
-    for (u32 apart = LANES / 2; apart > 0; apart /= 2)
-        squares += __shfl_xor_sync(~0u, squares, apart);
-    if (normed) {
-        const float inverse = 1.0f / sqrtf(squares / DIM + eps);
-#pragma unroll
-        for (u32 f = 0; f < FOURS; f++) {
-            x[f][0] = x[f][0] * inverse * w[f].x;
-            x[f][1] = x[f][1] * inverse * w[f].y;
-            x[f][2] = x[f][2] * inverse * w[f].z;
-            x[f][3] = x[f][3] * inverse * w[f].w;
-        }
-    }
-#pragma unroll
-    for (u32 i = 0; i < 4; i++) {
-        if (FOURS == 2) {
-            const float low = x[0][i], high = x[FOURS - 1][i];
-            if (!value) {
-                x[0][i] = low * cosines[i] + -high * sines[i];
-                x[FOURS - 1][i] = high * cosines[i] + low * sines[i];
-            }
-            continue;
-        }
-        const float other = __shfl_xor_sync(~0u, x[0][i], LANES / 2);
-        if (!value)
-            x[0][i] = x[0][i] * cosines[i] + (at < DIM / 2 ? -other : other) * sines[i];
-    }
+    const float inverse = x.inverse(eps);
+    if (normed)
+        x.norm(inverse, w);
+    const H rotated = x.rotated(cosine, sine);
+    if (!value)
+        x = rotated;
     if (unit >= rows * all)
         return;
 #pragma unroll
-    for (u32 f = 0; f < FOURS; f++) {
-        const uint2 halves = make_uint2(narrowed(x[f][0], x[f][1]), narrowed(x[f][2], x[f][3]));
-        const u32 element = f * LANES * 4 + at;
+    for (u32 f = 0; f < H::FOURS; f++) {
+        const uint2 halves = x.halves(f);
         if (head < heads) {
-            *(uint2 *)(q + ((u64)row * heads + head) * DIM + element) = halves;
+            *(uint2 *)(q + ((u64)row * heads + head) * DIM + H::element(f)) = halves;
             continue;
         }
         const u32 page = slot / page_size, kv = (head - heads) % kv_heads;
-        const u64 to = (((u64)page * kv_heads + kv) * page_size + slot % page_size) * DIM + element;
+        const u64 to = (((u64)page * kv_heads + kv) * page_size + slot % page_size) * DIM + H::element(f);
         expect(to + 4 <= (value ? values_len : keys_len));
         *(uint2 *)((value ? values : keys) + to) = halves;
     }
