@@ -8,6 +8,9 @@ use device::cuda::{
 /// The code of the card.
 pub const SOURCE: Source = source!("embed");
 
+/// Most threads of a row.
+const THREADS: usize = 1024;
+
 type Embed = (In<u16>, In<u32>, Writes<f32>, u32);
 
 /// The embedding of a card.
@@ -32,7 +35,7 @@ impl Embedding {
     /// device.
     ///
     /// # Panics
-    /// When `x` is too short.
+    /// When `x` is too short, or the width is not a multiple of 4.
     pub fn launch(
         &self,
         queue: &Queue,
@@ -41,7 +44,9 @@ impl Embedding {
         x: CudaSliceMut<'_, f32>,
     ) {
         assert!(x.len() >= ids.len() * width, "a row of {width} for each id");
-        let grid = Grid { blocks: count(ids.len().max(1)), threads: 256 };
+        assert!(width.is_multiple_of(4), "rows of {width} are read in fours");
+        let threads = (width / 4).next_multiple_of(32).clamp(32, THREADS);
+        let grid = Grid { blocks: count(ids.len().max(1)), threads: count(threads) };
         queue.launch(&self.embed, grid, (table, ids, x, count(width)));
     }
 }
