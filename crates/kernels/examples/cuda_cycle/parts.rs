@@ -109,10 +109,10 @@ impl Part {
         let passes = if drafted > 0 { 2 } else { 1 };
         match self {
             Part::Places | Part::Embed | Part::Head | Part::Choose => passes,
-            Part::Qkv | Part::Store | Part::Attend | Part::O | Part::GateUp | Part::Down => {
+            Part::Qkv | Part::Attend | Part::O | Part::GateUp | Part::Down => {
                 model.layers + drafted
             }
-            Part::Swiglu => match way {
+            Part::Store | Part::Swiglu => match way {
                 Way::Short => 0,
                 Way::Long => model.layers + drafted,
             },
@@ -122,18 +122,22 @@ impl Part {
                 // Two a layer, one behind each embedding, and one behind the product of features.
                 Way::Long => 2 * (model.layers + drafted) + if drafted > 0 { 3 } else { 1 },
             },
-            Part::ContextKv | Part::ContextStore => drafted,
-            Part::Fc | Part::Confidence | Part::Accept => passes - 1,
+            Part::ContextStore => match way {
+                Way::Short => 0,
+                Way::Long => passes - 1,
+            },
+            Part::Fc | Part::ContextKv | Part::Confidence | Part::Accept => passes - 1,
         }
     }
 
     /// Launches that are timed together.
     pub(crate) fn times(self, plan: &Plan) -> usize {
         match self {
-            Part::ContextKv | Part::ContextStore => plan.drafter.len(),
             Part::Places
             | Part::Embed
             | Part::Fc
+            | Part::ContextKv
+            | Part::ContextStore
             | Part::Head
             | Part::Choose
             | Part::Confidence
@@ -163,13 +167,13 @@ impl Part {
             Part::GateUp => product(&layer.gate_up),
             Part::Down => product(&layer.down),
             Part::Fc => product(&plan.fc),
-            Part::ContextKv => product(&plan.drafter[0].kv),
+            Part::ContextKv => product(&plan.kv),
             Part::Head => product(&plan.head),
             Part::Attend => (context * kv * 4) as f64 + row(4 * q + 4 * kv),
             Part::Norm => sums(&layer.down) + row(10 * hidden),
             Part::Swiglu => sums(&layer.gate_up) + row(2 * model.ffn),
             Part::Store => sums(&layer.qkv) + row(2 * q + 4 * kv),
-            Part::ContextStore => sums(&plan.drafter[0].kv) + row(4 * kv),
+            Part::ContextStore => sums(&plan.kv) + row(4 * kv * model.draft_layers),
             Part::Choose | Part::Confidence => sums(&plan.head),
             Part::Embed => row(6 * hidden),
             Part::Places => row(4 * model.heads.dim + 16),

@@ -4,7 +4,7 @@ use crate::buffers::{PAGE, Seen, WIDTH, Work};
 use crate::model::Model;
 use crate::parts::Part;
 use crate::weights::{Arena, Layer, Weight};
-use device::cuda::{Cuda, CudaError, CudaSliceMut};
+use device::cuda::{Cuda, CudaError, CudaSliceMut, Queue};
 use kernels::accept::cuda::{Acceptance, Published};
 use kernels::activation::cuda::Activations;
 use kernels::attention::Sight;
@@ -15,7 +15,7 @@ use kernels::embed::cuda::Embedding;
 use kernels::gemm::cuda::{Behind, Layout, Lines, Products};
 use kernels::gemm::short::{self, Around, Shorts, Stream};
 use kernels::norm::cuda::{Kept, Norms};
-use kernels::rope::cuda::{Placed, Rotations, Stored};
+use kernels::rope::cuda::{Heads, Layers, Placed, Rotations, Stored, Turns};
 use std::sync::Arc;
 
 const EPS: f32 = 1e-6;
@@ -78,6 +78,7 @@ pub(crate) struct Plan {
     pub(crate) target: Vec<Layer>,
     pub(crate) drafter: Vec<Layer>,
     pub(crate) fc: Weight,
+    pub(crate) kv: Weight,
     pub(crate) head: Weight,
     table: std::ops::Range<usize>,
 }
@@ -107,6 +108,7 @@ impl Plan {
             target: arena.target.clone(),
             drafter: arena.drafter.clone(),
             fc: arena.fc.clone(),
+            kv: arena.kv.clone(),
             head: arena.head.clone(),
             table: arena.table.clone(),
         }
@@ -154,8 +156,7 @@ impl Program {
         let all = |layers: &[Layer]| layers.iter().map(layer).sum::<f64>();
         let kv = |layers: usize| (layers * self.context * plan.model.kv() * 4) as f64;
         let verify = all(&plan.target) + plan.head.bytes() + kv(plan.target.len());
-        let absorbed: f64 =
-            plan.drafter.iter().map(|l| l.kv.bytes()).sum::<f64>() + plan.fc.bytes();
+        let absorbed = plan.kv.bytes() + plan.fc.bytes();
         let draft = all(&plan.drafter) + plan.head.bytes() + kv(plan.drafter.len()) + absorbed;
         let bytes: f64 = match self.what {
             What::Cycle => draft + verify,
@@ -196,13 +197,13 @@ impl Program {
     fn launch(&self, work: &mut Work<'_>, part: Part, i: usize) {
         let plan = &self.plan;
         let layer = &plan.target[i % plan.target.len()];
-        let drafter = (&plan.drafter[i % plan.drafter.len()], plan.target.len());
+        let context = (plan.target.len(), Into::Context);
         match part {
             Part::Places => self.places(work),
             Part::Embed => self.embed(work, false),
             Part::Norm => self.norm(work, Some(&layer.down)),
-            Part::Qkv => self.project(work, &layer.qkv),
-            Part::Store => self.store(work, &layer.qkv, i, Into::Pages),
+            Part::Qkv => self.project(work, &layer.qkv, (i, Into::Pages)),
+            Part::Store => self.store(work, &layer.qkv, (i, Into::Pages)),
             Part::Attend => self.attend(work, i, false),
             Part::O => self.multiply(work, &layer.o, Input::Attended, None),
             Part::GateUp => match self.way() {
@@ -215,8 +216,8 @@ impl Program {
                 Way::Short => self.begin_stream(work),
                 Way::Long => self.product(work, &plan.fc, Input::Features),
             },
-            Part::ContextKv => self.project(work, &drafter.0.kv),
-            Part::ContextStore => self.store(work, &drafter.0.kv, drafter.1 + i, Into::Context),
+            Part::ContextKv => self.project(work, &plan.kv, context),
+            Part::ContextStore => self.store(work, &plan.kv, context),
             Part::Head => self.product(work, &plan.head, Input::Hidden),
             Part::Choose => self.choose(work, 0),
             Part::Confidence => self.confidence(work, 1),
@@ -288,8 +289,8 @@ impl Program {
     pub(crate) fn way(&self) -> Way {
         let (plan, layer) = (&self.plan, &self.plan.target[0]);
         let all = [
-            (&layer.qkv, Around::Normed),
-            (&layer.kv, Around::Normed),
+            (&layer.qkv, Around::Heads(plan.model.heads.dim)),
+            (&plan.kv, Around::Heads(plan.model.heads.dim)),
             (&layer.gate_up, Around::Gated),
             (&layer.o, Around::Added),
             (&layer.down, Around::Added),
@@ -318,13 +319,15 @@ impl Program {
         Stream { rows, norm, eps: EPS }
     }
 
-    /// The product with normed rows of the stream, which lie in `hidden` where a norm stands before it.
-    fn project(&self, work: &mut Work<'_>, weight: &Weight) {
+    /// The product with normed rows of the stream, which lie in `hidden` where a norm stands before it, and its heads,
+    /// which are kept where no kernel behind it does that.
+    fn project(&self, work: &mut Work<'_>, weight: &Weight, (at, into): (usize, Into)) {
         match self.way() {
             Way::Short => {
-                let on_card = Self::on_card(work, weight);
-                let stream = self.stream(&work.x, &work.ones);
-                self.kernels.shorts.of_normed(work.queue, on_card, stream, work.pieces.all());
+                let weight = (Self::on_card(work, weight), self.heads(into));
+                let (turns, to, rest) = self.with_heads(work, at, into);
+                let stream = self.stream(rest.x, rest.ones);
+                self.kernels.shorts.of_heads(rest.queue, weight, stream, (turns, to));
             }
             Way::Long => self.product(work, weight, Input::Hidden),
         }
@@ -380,8 +383,11 @@ impl Program {
             self.norm(work, None);
         }
         for (i, layer) in layers.iter().enumerate() {
-            self.project(work, &layer.qkv);
-            self.store(work, &layer.qkv, first + i, if drafts { Into::Block } else { Into::Pages });
+            let place = (first + i, if drafts { Into::Block } else { Into::Pages });
+            self.project(work, &layer.qkv, place);
+            if way == Way::Long {
+                self.store(work, &layer.qkv, place);
+            }
             self.attend(work, first + i, drafts);
             self.multiply(work, &layer.o, Input::Attended, None);
             self.gate(work, layer);
@@ -408,31 +414,51 @@ impl Program {
         at * each..(at + 1) * each
     }
 
-    fn store(&self, work: &mut Work<'_>, weight: &Weight, at: usize, into: Into) {
+    /// The heads of a layer, or those that are absorbed.
+    fn heads(&self, into: Into) -> Heads {
+        let heads = self.plan.model.heads;
+        match into {
+            Into::Pages | Into::Block => heads,
+            Into::Context => Heads { q: 0, ..heads },
+        }
+    }
+
+    fn store(&self, work: &mut Work<'_>, weight: &Weight, (at, into): (usize, Into)) {
+        let (rows, shape) = (self.rows(), weight.shape);
+        let (turns, to, rest) = self.with_heads(work, at, into);
+        let projected = Pieces { at: rest.pieces.read(), shape, rows };
+        self.kernels.rotations.store(rest.queue, (self.heads(into), projected), turns, to);
+    }
+
+    /// What heads are made with, where they go, and the rest.
+    fn with_heads<'w>(
+        &self,
+        work: &'w mut Work<'_>,
+        at: usize,
+        into: Into,
+    ) -> (Turns<'w>, Stored<'w>, Rest<'w>) {
         let model = &self.plan.model;
         let pool = self.pool(work, at);
-        let mut heads = model.heads;
-        if into == Into::Context {
-            heads.q = 0;
-        }
-        let shape = match self.way() {
-            Way::Short => weight.shape.whole(),
-            Way::Long => weight.shape,
-        };
-        let projected = Pieces { at: work.pieces.read(), shape, rows: self.rows() };
         let norms = work.ones.read();
         let norms = norms.range(0..if model.head_norms { 2 * model.heads.dim } else { 0 });
+        let (each, mut layers) = (pool.len(), Layers::ONE);
         let (slots, page_size, keys, values) = match into {
             Into::Block => {
                 (work.step.rows.read(), 1, work.block_keys.all(), work.block_values.all())
             }
-            Into::Pages | Into::Context => {
+            Into::Pages => {
                 (work.slots.read(), PAGE, work.keys.range(pool.clone()), work.values.range(pool))
             }
+            Into::Context => {
+                layers = Layers { count: model.draft_layers, pages_apart: each, norms_apart: 0 };
+                let pools = pool.start..pool.start + layers.count * each;
+                (work.slots.read(), PAGE, work.keys.range(pools.clone()), work.values.range(pools))
+            }
         };
-        let to = Stored { q: work.q.all(), keys, values, page_size };
-        let places = (work.angles.read(), slots);
-        self.kernels.rotations.store(work.queue, (heads, projected), (norms, EPS), places, to);
+        let turns = Turns { norms, eps: EPS, angles: work.angles.read(), slots };
+        let to = Stored { q: work.q.all(), keys, values, page_size, layers };
+        let rest = Rest { queue: work.queue, pieces: &work.pieces, x: &work.x, ones: &work.ones };
+        (turns, to, rest)
     }
 
     fn attend(&self, work: &mut Work<'_>, at: usize, drafts: bool) {
@@ -506,9 +532,10 @@ impl Program {
                 self.norm(work, Some(&plan.fc));
             }
         }
-        for (i, layer) in plan.drafter.iter().enumerate() {
-            self.project(work, &layer.kv);
-            self.store(work, &layer.kv, plan.target.len() + i, Into::Context);
+        let context = (plan.target.len(), Into::Context);
+        self.project(work, &plan.kv, context);
+        if self.way() == Way::Long {
+            self.store(work, &plan.kv, context);
         }
         self.embed(work, true);
         self.layers(work, (&plan.drafter, plan.target.len()), true);
@@ -541,12 +568,20 @@ impl Program {
     }
 }
 
+/// What heads are made of, beside what they are made with and where they go.
+struct Rest<'w> {
+    queue: &'w Queue,
+    pieces: &'w CudaSliceMut<'w, f32>,
+    x: &'w CudaSliceMut<'w, f32>,
+    ones: &'w CudaSliceMut<'w, f32>,
+}
+
 /// Where keys and values go.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Into {
     /// The pages of the rows' own positions.
     Pages,
-    /// The same, of keys and values alone.
+    /// The same, of keys and values alone, of all of the drafter's layers.
     Context,
     /// The block that is forgotten after the pass.
     Block,

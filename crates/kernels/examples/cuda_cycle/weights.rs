@@ -24,8 +24,6 @@ impl Weight {
 #[derive(Clone)]
 pub(crate) struct Layer {
     pub(crate) qkv: Weight,
-    /// The part of `qkv` that makes k and v, where heads of q fill whole blocks.
-    pub(crate) kv: Weight,
     pub(crate) o: Weight,
     pub(crate) gate_up: Weight,
     pub(crate) down: Weight,
@@ -38,6 +36,8 @@ pub(crate) struct Arena {
     pub(crate) target: Vec<Layer>,
     pub(crate) drafter: Vec<Layer>,
     pub(crate) fc: Weight,
+    /// k and v of all of the drafter's layers, for rows that are absorbed.
+    pub(crate) kv: Weight,
     pub(crate) head: Weight,
     /// The embedding, `[vocab, hidden]`.
     pub(crate) table: Range<usize>,
@@ -64,11 +64,9 @@ impl Layout {
     fn layer(&mut self, model: Model) -> Layer {
         let (hidden, q, kv) = (model.hidden, model.q(), model.kv());
         let qkv = self.weight(q + 2 * kv, hidden);
-        let shape = Shape::new(2 * kv, hidden, self.workers);
-        let kv = Weight { shape, at: qkv.at.end - shape.packed()..qkv.at.end };
         let o = self.weight(hidden, q);
         let gate_up = self.weight(2 * model.ffn, hidden);
-        Layer { qkv, kv, o, gate_up, down: self.weight(hidden, model.ffn) }
+        Layer { qkv, o, gate_up, down: self.weight(hidden, model.ffn) }
     }
 }
 
@@ -83,6 +81,7 @@ impl Arena {
         let target = (0..model.layers).map(|_| layout.layer(model)).collect();
         let drafter = (0..model.draft_layers).map(|_| layout.layer(model)).collect();
         let fc = layout.weight(model.hidden, model.draft_layers * model.hidden);
+        let kv = layout.weight(model.draft_layers * 2 * model.kv(), model.hidden);
         let head = layout.weight(model.vocab, model.hidden);
         let table = layout.take(model.vocab * model.hidden);
         let mut memory = Shared::new(lanes.device(), "weights", layout.len);
@@ -92,6 +91,6 @@ impl Arena {
         lane.launch("fill", (lane.queue(), memory.write(lane).view()), move |(queue, to)| {
             queue.launch(&fill, Grid { blocks: 4096, threads: 256 }, (to, 1, scale));
         });
-        Arena { model, memory, target, drafter, fc, head, table }
+        Arena { model, memory, target, drafter, fc, kv, head, table }
     }
 }

@@ -33,6 +33,9 @@ type RopeStore = (
     Writes<u16>,
     Writes<u16>,
     Writes<u16>,
+    u64,
+    u32,
+    u32,
     u32,
     u32,
     u32,
@@ -102,6 +105,52 @@ pub struct Stored<'j> {
     pub values: CudaSliceMut<'j, u16>,
     /// Tokens a page holds; 1 where slots are rows.
     pub page_size: usize,
+    /// Whose heads they are.
+    pub layers: Layers,
+}
+
+/// Layers whose keys and values are the columns of one product, k and v of each behind those of the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layers {
+    /// How many there are.
+    pub count: usize,
+    /// Elements from the pages of one to those of the next.
+    pub pages_apart: usize,
+    /// Elements from the head norms of one to those of the next.
+    pub norms_apart: usize,
+}
+
+impl Layers {
+    /// A single one, which may have heads of q, too.
+    pub const ONE: Layers = Layers { count: 1, pages_apart: 0, norms_apart: 0 };
+}
+
+/// What heads are made with.
+#[derive(Clone, Copy)]
+pub struct Turns<'j> {
+    /// The norms of q's heads and of k's, `[2, dim]`; none when empty.
+    pub norms: CudaSlice<'j, f32>,
+    /// Added to their mean squares.
+    pub eps: f32,
+    /// Of each row, as [`Rotations::places`] makes them.
+    pub angles: CudaSlice<'j, f32>,
+    /// Of each row.
+    pub slots: CudaSlice<'j, u32>,
+}
+
+impl Turns<'_> {
+    /// # Panics
+    /// When `rows` rows of `heads` are not what this and `to` are for.
+    pub(crate) fn check(&self, heads: Heads, rows: usize, to: &Stored<'_>) {
+        let (Heads { q, dim, .. }, Layers { count, norms_apart, .. }) = (heads, to.layers);
+        assert!(count == 1 || (q == 0 && count > 0), "{count} layers of {heads:?}");
+        assert!(to.q.len() >= rows * q * dim, "{rows} rows");
+        let (angles, slots) = (self.angles.len(), self.slots.len());
+        assert!(angles >= rows * dim && slots >= rows, "the places of {rows} rows");
+        let norms = (count - 1) * norms_apart + 2 * dim;
+        assert!(self.norms.is_empty() || self.norms.len() >= norms, "the norms of q and k");
+        assert!(to.page_size > 0, "a page holds a token");
+    }
 }
 
 /// The rotations of a card.
@@ -178,8 +227,7 @@ impl Rotations {
         queue.launch(&self.places, grid, given);
     }
 
-    /// Norms (`norms`, `[2, dim]`, q's and k's; none when empty), rotates and stores the heads of a
-    /// product whose columns are those of q, k and v.
+    /// Norms, rotates and stores the heads of a product whose columns are those of q, k and v, of each layer.
     ///
     /// # Panics
     /// When the shapes do not match, or heads are of none of [`DIMS`].
@@ -187,38 +235,38 @@ impl Rotations {
         &self,
         queue: &Queue,
         (heads, projected): (Heads, Pieces<'_>),
-        (norms, eps): (CudaSlice<'_, f32>, f32),
-        (angles, slots): (CudaSlice<'_, f32>, CudaSlice<'_, u32>),
+        turns: Turns<'_>,
         to: Stored<'_>,
     ) {
         let (Pieces { at, shape, rows }, Heads { q, kv, dim }) = (projected, heads);
-        let all = rows as usize;
+        let (layers, all) = (to.layers, rows as usize);
+        let columns = layers.count * (q + 2 * kv);
         let workers = projected.workers();
         let kernels = if workers == 0 { &self.store_whole } else { &self.store };
         let kernel = of_dim(kernels, dim);
-        assert_eq!(shape.n, (q + 2 * kv) * dim, "columns of {q} and twice {kv} heads of {dim}");
+        assert_eq!(shape.n, columns * dim, "columns of {heads:?} of {} layers", layers.count);
         projected.check();
-        assert!(to.q.len() >= all * q * dim, "{rows} rows");
-        assert!(angles.len() >= all * dim && slots.len() >= all, "the places of {rows} rows");
-        assert!(norms.is_empty() || norms.len() >= 2 * dim, "the norms of q and k");
-        assert!(to.page_size > 0, "a page holds a token");
+        turns.check(heads, all, &to);
         let given = (
             at,
-            norms,
-            angles,
-            slots,
+            turns.norms,
+            turns.angles,
+            turns.slots,
             to.q,
             to.keys,
             to.values,
+            layers.pages_apart as u64,
             shape.steps(),
             workers,
             rows,
             count(q),
             count(kv),
             count(to.page_size),
-            eps,
+            count(layers.count),
+            count(layers.norms_apart),
+            turns.eps,
         );
         let lanes = (dim / 4).min(WARP);
-        queue.launch(kernel, threads_for(all * (q + 2 * kv) * lanes, 128), given);
+        queue.launch(kernel, threads_for(all * columns * lanes, 128), given);
     }
 }

@@ -74,3 +74,35 @@ template <u32 DIM> struct Head {
         return make_uint2(narrowed(x[four][0], x[four][1]), narrowed(x[four][2], x[four][3]));
     }
 };
+
+// Where heads are kept: those of q in [rows][heads][DIM], k and v in [pages][kv_heads][page_size][DIM] of their layer.
+template <u32 DIM> struct Heads {
+    u16 *q;
+    u64 q_len;
+    u16 *keys;
+    u64 keys_len;
+    u16 *values;
+    u64 values_len, pages_apart; // from one layer's first page to the next one's
+    u32 heads, kv_heads, page_size;
+
+    // The heads of a layer are those of q, k and v.
+    __device__ bool value(u32 head) const { return head >= heads + kv_heads; }
+    __device__ bool key(u32 head) const { return head >= heads && !value(head); }
+
+    // This lane's elements of a head.
+    __device__ void put(const Head<DIM> &x, u32 row, u32 layer, u32 head, u32 slot) const
+    {
+#pragma unroll
+        for (u32 f = 0; f < Head<DIM>::FOURS; f++) {
+            const u32 element = Head<DIM>::element(f);
+            if (head < heads) {
+                *(uint2 *)(q + ((u64)row * heads + head) * DIM + element) = x.halves(f);
+                continue;
+            }
+            const u32 page = slot / page_size, kv = (head - heads) % kv_heads;
+            const u64 to = layer * pages_apart + (((u64)page * kv_heads + kv) * page_size + slot % page_size) * DIM + element;
+            expect(to + 4 <= (value(head) ? values_len : keys_len));
+            *(uint2 *)((value(head) ? values : keys) + to) = x.halves(f);
+        }
+    }
+};

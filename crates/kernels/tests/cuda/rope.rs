@@ -7,7 +7,7 @@ use crate::small::{BF16, product};
 use kernels::cuda::Pieces;
 use kernels::gemm::cuda::Shape;
 use kernels::rope::Angles;
-use kernels::rope::cuda::{Heads, Placed, Rotations, StepRows, Stored};
+use kernels::rope::cuda::{Heads, Layers, Placed, Rotations, StepRows, Stored, Turns};
 
 /// Rows of requests at random lengths, over pages in random places.
 pub(crate) struct Step {
@@ -88,26 +88,39 @@ fn placed(card: &Card, step: &Step, frequencies: &[f32]) -> (Vec<u32>, Buffer<u3
     (card.get(&positions), slots, angles)
 }
 
-/// A layer's heads, the rows they are made for, and where these stand.
-struct Case {
-    heads: Heads,
+/// The heads of layers, the rows they are made for, and where these stand.
+pub(crate) struct Case {
+    pub(crate) heads: Heads,
+    layers: usize,
     step: Step,
     positions: Vec<u32>,
-    slots: Buffer<u32>,
-    angles: Buffer<f32>,
+    pub(crate) slots: Buffer<u32>,
+    pub(crate) angles: Buffer<f32>,
 }
 
+/// Added to the mean squares of heads.
+pub(crate) const EPS: f32 = 1e-6;
+
 impl Case {
-    fn random(card: &Card, random: &mut Random, heads: Heads, page_size: usize) -> Case {
+    fn random(
+        card: &Card,
+        random: &mut Random,
+        (heads, layers): (Heads, usize),
+        page_size: usize,
+    ) -> Case {
         // Few rows, or so many that products are left whole.
         let long = (random.below(90_000), 1 + random.below(9) + [0, 128][random.below(2)]);
         let requests = [(random.below(5000), 5), (0, 1), long];
         let step = Step::new(random, page_size, &requests);
+        Case::new(card, (heads, layers), step)
+    }
+
+    pub(crate) fn new(card: &Card, (heads, layers): (Heads, usize), step: Step) -> Case {
         let frequencies: Vec<f32> = (0..heads.dim / 2)
             .map(|i| 10_000f32.powf(-2.0 * i as f32 / heads.dim as f32))
             .collect();
         let (positions, slots, angles) = placed(card, &step, &frequencies);
-        let case = Case { heads, step, positions, slots, angles };
+        let case = Case { heads, layers, step, positions, slots, angles };
         case.check_places(card, &frequencies);
         case
     }
@@ -134,8 +147,26 @@ impl Case {
         }
     }
 
+    /// Elements of a layer's keys, and of its values.
+    fn pool(&self) -> usize {
+        let pages = self.step.pages.iter().max().map_or(1, |&page| page as usize + 1);
+        pages * self.step.page_size * self.heads.kv * self.heads.dim
+    }
+
+    pub(crate) fn layers(&self) -> Layers {
+        let (pages_apart, norms_apart) = (self.pool(), 2 * self.heads.dim);
+        Layers { count: self.layers, pages_apart, norms_apart }
+    }
+
+    /// Room for q, keys and values.
+    pub(crate) fn room(&self, card: &Card) -> [Buffer<u16>; 3] {
+        let q = self.step.spans.len() * self.heads.q * self.heads.dim;
+        let pools = self.layers * self.pool();
+        [q, pools, pools].map(|elements| card.put(&vec![0x7fff; elements]))
+    }
+
     /// q, keys and values of the rows' projections.
-    fn store(
+    pub(crate) fn store(
         &self,
         card: &Card,
         (shape, pieces): (Shape, &Buffer<f32>),
@@ -143,11 +174,8 @@ impl Case {
     ) -> [Vec<u16>; 3] {
         let rotations = Rotations::load(&card.cuda).expect("the rotations load");
         let (lane, heads) = (&card.lanes.forward, self.heads);
-        let (rows, page_size) = (self.step.spans.len(), self.step.page_size);
-        let pool = self.step.pages.iter().max().map_or(1, |&page| page as usize + 1) * page_size;
-        let mut q = card.put(&vec![0x7fff; rows * heads.q * heads.dim]);
-        let mut keys = card.put(&vec![0x7fff; pool * heads.kv * heads.dim]);
-        let mut values = card.put(&vec![0x7fff; pool * heads.kv * heads.dim]);
+        let (rows, page_size, layers) = (self.step.spans.len(), self.step.page_size, self.layers());
+        let [mut q, mut keys, mut values] = self.room(card);
         let norms = card.put(norms);
         lane.launch(
             "store",
@@ -158,23 +186,33 @@ impl Case {
                 (self.angles.read(lane).view(), self.slots.read(lane).view()),
                 (q.write(lane).view(), keys.write(lane).view(), values.write(lane).view()),
             ),
-            move |(queue, at, norms, places, (q, keys, values))| {
+            move |(queue, at, norms, (angles, slots), (q, keys, values))| {
                 let projected = Pieces { at, shape, rows: rows as u32 };
-                let to = Stored { q, keys, values, page_size };
-                rotations.store(queue, (heads, projected), (norms, 1e-6), places, to);
+                let turns = Turns { norms, eps: EPS, angles, slots };
+                let to = Stored { q, keys, values, page_size, layers };
+                rotations.store(queue, (heads, projected), turns, to);
             },
         );
         [card.get(&q), card.get(&keys), card.get(&values)]
     }
 
-    fn check_heads(&self, got: &[Vec<u16>; 3], sums: &[f32], norms: &[f32], angles: &[f32]) {
+    pub(crate) fn check_heads(
+        &self,
+        got: &[Vec<u16>; 3],
+        sums: &[f32],
+        norms: &[f32],
+        angles: &[f32],
+    ) {
         let (Heads { q, kv, dim }, page_size) = (self.heads, self.step.page_size);
         let all = q + 2 * kv;
         for (at, x) in sums.chunks_exact(dim).enumerate() {
-            let (row, head) = (at / all, at % all);
+            let (row, head) = (at / (self.layers * all), at % all);
+            let layer = at / all % self.layers;
+            let norms = if norms.is_empty() { norms } else { &norms[layer * 2 * dim..][..2 * dim] };
             let (want, from) = rotated(x, head, (q, kv), norms, &angles[row * dim..][..dim]);
             let (slot, kv_head) = (self.slot(row), if head < q { 0 } else { (head - q) % kv });
             let place = (slot / page_size * kv + kv_head) * page_size + slot % page_size;
+            let place = layer * (self.pool() / dim) + place;
             let place = if from == 0 { row * q + head } else { place };
             let there = widened(&got[from][place * dim..][..dim]);
             // A pair may cancel, so the bound follows the larger of its two terms.
@@ -187,20 +225,24 @@ impl Case {
 #[test]
 fn rows_are_placed_and_heads_rotated_and_stored() {
     let (card, mut random) = (card(), Random::fresh());
+    // The last ones of several layers.
     let shapes = [
-        (64, 9, 3, 16),
-        (128, 4, 1, 8),
-        (128, 32, 8, 16),
-        (64, 0, 2, 1),
-        (256, 5, 1, 8),
-        (256, 0, 3, 1),
+        (64, 9, 3, 16, 1),
+        (128, 4, 1, 8, 1),
+        (128, 32, 8, 16, 1),
+        (64, 0, 2, 1, 1),
+        (256, 5, 1, 8, 1),
+        (256, 0, 3, 1, 1),
+        (64, 0, 3, 16, 3),
+        (128, 0, 8, 8, 5),
     ];
-    for (dim, q, kv, page_size) in shapes {
-        let case = Case::random(&card, &mut random, Heads { q, kv, dim }, page_size);
-        let rows = case.step.spans.len();
-        let (weight, pieces, sums) = product(&card, &mut random, rows, (q + 2 * kv) * dim);
+    for (dim, q, kv, page_size, layers) in shapes {
+        let heads = Heads { q, kv, dim };
+        let case = Case::random(&card, &mut random, (heads, layers), page_size);
+        let (rows, columns) = (case.step.spans.len(), layers * (q + 2 * kv) * dim);
+        let (weight, pieces, sums) = product(&card, &mut random, rows, columns);
         let angles = card.get(&case.angles);
-        for with_norms in [2 * dim, 0] {
+        for with_norms in [layers * 2 * dim, 0] {
             let norms = random.floats(with_norms, 1.5);
             let got = case.store(&card, (weight.shape, &pieces), &norms);
             case.check_heads(&got, &sums, &norms, &angles);

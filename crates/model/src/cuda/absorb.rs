@@ -1,9 +1,9 @@
 //! Absorbing: a drafter's keys and values of rows of features.
 
-use super::pass::{Input, Program, Work, pieces, times};
+use super::pass::{Input, Program, Rest, Work, pieces, times};
 use super::short::Way;
-use kernels::gemm::cuda::{Layout, Shape};
-use kernels::rope::cuda::{Heads, Placed, StepRows, Stored};
+use kernels::gemm::cuda::Layout;
+use kernels::rope::cuda::{Layers, Placed, StepRows, Stored, Turns};
 use std::ops::Range;
 
 impl Program {
@@ -45,35 +45,39 @@ impl Program {
             let norm = (&drafter.hidden_norm, drafter.body.sizes.eps);
             self.norm(work, norm, (tile, layout), Some(&drafter.fc), None);
         });
-        for (i, kv) in drafter.kv.iter().enumerate() {
-            self.product(work, (kv, Input::Hidden(layout)), rows, |work, tile| {
-                self.store_context(work, (i, kv.shape), (rows, tile));
-            });
-        }
+        self.product(work, (&drafter.kv, Input::Hidden(layout)), rows, |work, tile| {
+            let (turns, to, rest) = self.with_context(work, (rows, tile));
+            let projected = pieces(rest.pieces, drafter.kv.shape, tile);
+            self.kernels.rotations.store(rest.queue, (drafter.absorbed(), projected), turns, to);
+        });
     }
 
-    /// Stores what a product of shape `left` is of a tile's rows, of `rows` in all: k and v of layer `i`.
-    pub(super) fn store_context(
+    /// What the heads of a tile's rows, of `rows` in all, are made with, and where they go: k and v of all layers.
+    pub(super) fn with_context<'w>(
         &self,
-        work: &mut Work<'_>,
-        (i, left): (usize, Shape),
+        work: &'w mut Work<'_>,
         (rows, tile): (usize, &Range<usize>),
-    ) {
-        let body = &self.drafter().body;
-        let (pool, sizes) = (self.pool(body.first + i), &body.sizes);
+    ) -> (Turns<'w>, Stored<'w>, Rest<'w>) {
+        let drafter = self.drafter();
+        let (body, sizes) = (&drafter.body, &drafter.body.sizes);
+        let (first, each) = (self.pool(body.first), self.room.pool(&self.plan));
+        let pool = first.start..first.start + body.layers.len() * each;
+        let (norms, norms_apart) = drafter.head_norms();
         let scratch = &mut work.scratch;
-        let projected = pieces(&scratch.pieces, left, tile);
-        let norms = (work.vectors.range(body.layers[i].head_norms.clone()), sizes.head_eps());
-        let slots = 2 * rows + tile.start..2 * rows + tile.end;
-        let angles = scratch.angles.read().range(times(tile, sizes.heads.dim));
-        let places = (angles, scratch.batch.read().range(slots));
+        let turns = Turns {
+            norms: work.vectors.range(norms),
+            eps: sizes.head_eps(),
+            angles: scratch.angles.read().range(times(tile, sizes.heads.dim)),
+            slots: scratch.batch.read().range(2 * rows + tile.start..2 * rows + tile.end),
+        };
         let to = Stored {
             q: scratch.q.all(),
             keys: work.keys.range(pool.clone()),
             values: work.values.range(pool),
             page_size: self.room.page_size,
+            layers: Layers { count: body.layers.len(), pages_apart: each, norms_apart },
         };
-        let heads = Heads { q: 0, ..sizes.heads };
-        self.kernels.rotations.store(work.queue, (heads, projected), norms, places, to);
+        let rest = Rest { queue: work.queue, pieces: &scratch.pieces, x: &scratch.x };
+        (turns, to, rest)
     }
 }

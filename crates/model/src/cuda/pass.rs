@@ -16,7 +16,7 @@ use kernels::choose::cuda::{Lists, Sampled};
 use kernels::cuda::Pieces;
 use kernels::gemm::cuda::{Behind, Layout, Lines, MOST_ROWS, Shape};
 use kernels::norm::cuda::Kept;
-use kernels::rope::cuda::{Placed, StepRows, Stored};
+use kernels::rope::cuda::{Layers, Placed, StepRows, Stored, Turns};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -34,6 +34,13 @@ pub(crate) struct Work<'j> {
     pub(super) keys: CudaSliceMut<'j, u16>,
     pub(super) values: CudaSliceMut<'j, u16>,
     pub(crate) scratch: Scratch<'j>,
+}
+
+/// What heads are made of, beside what they are made with and where they go.
+pub(super) struct Rest<'w> {
+    pub(super) queue: &'w Queue,
+    pub(super) pieces: &'w CudaSliceMut<'w, f32>,
+    pub(super) x: &'w CudaSliceMut<'w, f32>,
 }
 
 /// What multiplies a weight.
@@ -297,7 +304,7 @@ impl Program {
             let sight = sight.map(|sight| sight[i]);
             let kind = if sight.is_some() { Kind::Block } else { Kind::Causal };
             self.product(work, (&layer.qkv, Input::Hidden(layout)), rows, |work, tile| {
-                self.store(work, body, (layer, layer.qkv.shape), (at, kind, cut), tile);
+                self.store(work, body, layer, (at, kind, cut), tile);
             });
             self.attend(work, body, layer, (at, sight, cut));
             self.product(work, (&layer.o, Input::Attended(layout)), rows, |work, tile| {
@@ -330,18 +337,29 @@ impl Program {
     }
 
     /// Rotates a tile's q, k and v and puts them where attention finds them.
-    pub(super) fn store(
+    fn store(
         &self,
         work: &mut Work<'_>,
         body: &Body,
-        (layer, left): (&Layer, Shape),
+        layer: &Layer,
         (at, kind, cut): (usize, Kind, &Cut),
         tile: &Range<usize>,
     ) {
+        let (turns, to, rest) = self.with_heads(work, (body, layer), (at, kind, cut), tile);
+        let projected = pieces(rest.pieces, layer.qkv.shape, tile);
+        self.kernels.rotations.store(rest.queue, (body.sizes.heads, projected), turns, to);
+    }
+
+    /// What a tile's heads are made with, and where they go.
+    pub(super) fn with_heads<'w>(
+        &self,
+        work: &'w mut Work<'_>,
+        (body, layer): (&Body, &Layer),
+        (at, kind, cut): (usize, Kind, &Cut),
+        tile: &Range<usize>,
+    ) -> (Turns<'w>, Stored<'w>, Rest<'w>) {
         let (pool, sizes) = (self.pool(at), &body.sizes);
         let scratch = &mut work.scratch;
-        let projected = pieces(&scratch.pieces, left, tile);
-        let norms = (work.vectors.range(layer.head_norms.clone()), sizes.head_eps());
         let (slots, keys, values, page_size) = match kind {
             Kind::Block => {
                 let own = scratch.batch.read().range(cut.regions.own());
@@ -352,12 +370,15 @@ impl Program {
                 (slots, work.keys.range(pool.clone()), work.values.range(pool), self.room.page_size)
             }
         };
+        let turns = Turns {
+            norms: work.vectors.range(layer.head_norms.clone()),
+            eps: sizes.head_eps(),
+            angles: scratch.angles.read().range(times(tile, sizes.heads.dim)),
+            slots: slots.range(tile.clone()),
+        };
         let q = scratch.q.range(times(tile, sizes.queries()));
-        let places =
-            (scratch.angles.read().range(times(tile, sizes.heads.dim)), slots.range(tile.clone()));
-        let to = Stored { q, keys, values, page_size };
-        let rotations = &self.kernels.rotations;
-        rotations.store(work.queue, (sizes.heads, projected), norms, places, to);
+        let rest = Rest { queue: work.queue, pieces: &scratch.pieces, x: &scratch.x };
+        (turns, Stored { q, keys, values, page_size, layers: Layers::ONE }, rest)
     }
 
     pub(super) fn attend(

@@ -8,6 +8,7 @@ use crate::dflash_config::DflashConfig;
 use crate::error::LoadError;
 use kernels::attention::Sight;
 use kernels::gemm::cuda::Shape;
+use kernels::rope::cuda::Heads;
 use std::ops::Range;
 use std::path::Path;
 
@@ -53,10 +54,28 @@ pub(crate) struct Drafter {
     pub(crate) body: Body,
     pub(crate) fc: Weight,
     pub(crate) hidden_norm: Range<usize>,
-    /// k and v of each layer, for tokens that are absorbed.
-    pub(crate) kv: Vec<Weight>,
+    /// k and v of all layers, one after the other, for tokens that are absorbed.
+    pub(crate) kv: Weight,
     pub(crate) sight: Vec<Sight>,
     pub(crate) taps: Vec<usize>,
+}
+
+impl Drafter {
+    /// The heads of what is absorbed.
+    pub(crate) fn absorbed(&self) -> Heads {
+        Heads { q: 0, ..self.body.sizes.heads }
+    }
+
+    /// The head norms of all layers, and how far those of one are from those of the next.
+    pub(crate) fn head_norms(&self) -> (Range<usize>, usize) {
+        let starts: Vec<usize> =
+            self.body.layers.iter().map(|layer| layer.head_norms.start).collect();
+        let apart = starts.get(1).map_or(0, |second| second - starts[0]);
+        let even = starts.windows(2).all(|two| two[1] - two[0] == apart);
+        assert!(even, "the vectors of all layers lie alike");
+        let last = self.body.layers.last().map_or(0, |layer| layer.head_norms.end);
+        (starts[0]..last, apart)
+    }
 }
 
 /// A whole pair.
@@ -271,7 +290,7 @@ impl Plan {
         let bodies = [&self.target].into_iter().chain(drafter.clone().map(|d| &d.body));
         let layers = bodies.flat_map(|body| &body.layers);
         let own = layers.flat_map(|l| [&l.qkv, &l.o, &l.gate_up, &l.down]);
-        own.chain(drafter.flat_map(|d| d.kv.iter().chain([&d.fc]))).chain([&self.head])
+        own.chain(drafter.flat_map(|d| [&d.kv, &d.fc])).chain([&self.head])
     }
 }
 
@@ -289,15 +308,12 @@ impl Layout {
             AttentionBias::None => Biased::No,
             AttentionBias::Qkv | AttentionBias::Qkvo => Biased::Yes,
         };
-        let kv = |layout: &mut Layout, i| {
-            let parts = projections(own, sizes, &format!("layers.{i}"), "kv");
-            layout.weight(parts, biased)
-        };
+        let kv = |i| projections(own, sizes, &format!("layers.{i}"), "kv");
         Ok(Drafter {
             fc: self
                 .weight(vec![Part::plain("fc.weight", [h, target_layers.len() * h])], Biased::No),
             hidden_norm: self.own("hidden_norm.weight".into(), h),
-            kv: (0..own.layers).map(|i| kv(self, i)).collect(),
+            kv: self.weight((0..own.layers).flat_map(kv).collect(), biased),
             body: self.body(own, sizes, ("", first)),
             sight: sight.clone(),
             taps: target_layers.clone(),
