@@ -11,6 +11,9 @@
 //! after time, and few cache lines travel between cores. That is what a region costs, up to a
 //! microsecond each where the cores share no cache: so the region lies in the gate's own line, and what a
 //! thread claims is counted from one region to the next without anybody setting it back.
+//!
+//! On a machine with several [memory nodes](Nodes) each thread stays on one of them, and neighbours on the same. Any thread
+//! may take any part, so what is read follows the thread: a part that [asks](Cpu::parallel_here) learns where it runs.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -22,7 +25,9 @@ use std::thread::{JoinHandle, Thread};
 
 use crate::Disjoint;
 use crate::lasting::{Lasting, Slabs};
-use crate::soon::{Board, Bringer, STRETCHES, Soon};
+use crate::nodes::{Here, Nodes, Seats};
+use crate::replicas::{self, Replicas};
+use crate::soon::{Board, Bringer, Soon};
 
 /// Looks at the gate a worker takes before it sleeps. One look is about 15 to 40 ns, so this
 /// covers the serial gaps of a forward pass (tens of microseconds) and little more.
@@ -52,13 +57,17 @@ pub struct Cpu {
 struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    slabs: Mutex<Slabs>,
+    /// By memory node: a huge page lies on one, so pieces of several share none.
+    slabs: Box<[Mutex<Slabs>]>,
 }
+
+/// What runs for each part of a region, told where.
+type Body<'a> = dyn Fn(Here, usize) + Sync + 'a;
 
 /// One loop being split.
 struct Region {
     /// Borrowed from the caller of `parallel`, which outlasts the region.
-    body: *const (dyn Fn(usize) + Sync),
+    body: *const Body<'static>,
     parts: usize,
     caller: Thread,
 }
@@ -66,9 +75,18 @@ struct Region {
 /// What belongs to whoever opens regions.
 #[derive(Default)]
 struct Caller {
-    /// To be published with the next region.
-    soon: Option<Soon>,
+    /// To be published with the next region, for each memory node; nothing if it is empty.
+    soon: Vec<Soon>,
     bringer: Bringer,
+}
+
+/// A thread in a region, or on its way to one.
+#[derive(Clone, Copy)]
+struct Seat<'a> {
+    thread: usize,
+    here: Here,
+    /// What is read soon, on its node.
+    soon: &'a Board,
 }
 
 /// A value alone on its cache lines, so that writes to it do not slow reads of its neighbours.
@@ -90,8 +108,9 @@ struct Shared {
     next: Box<[Apart<AtomicU64>]>,
     /// Held by the caller whose region runs.
     submit: Mutex<Caller>,
-    /// What is read behind the region that runs.
-    soon: Apart<Board>,
+    /// What is read behind the region that runs, for each memory node.
+    soon: Box<[Apart<Board>]>,
+    seats: Seats,
     /// The first panic of the region.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     /// Workers asleep on `wake`.
@@ -115,14 +134,23 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 impl Cpu {
-    /// A device of `threads` threads (at least 1), the calling thread included.
+    /// A device of `threads` threads (at least 1), the calling thread included, that run anywhere.
     pub fn new(threads: usize) -> Cpu {
+        Cpu::on(&Nodes::one(), threads)
+    }
+
+    /// The same, its threads dealt out to `nodes` by how many CPUs they have. If threads are on several, each stays on
+    /// its own, and the calling thread counts for the one it happens to be on.
+    pub fn on(nodes: &Nodes, threads: usize) -> Cpu {
         let threads = threads.clamp(1, INSIDE as usize);
+        let seats = Seats::new(nodes, threads);
+        let slabs = (0..seats.nodes()).map(|_| Mutex::default()).collect();
         let shared = Arc::new(Shared {
             gate: Apart(Gate { word: AtomicU64::new(0), region: UnsafeCell::new(None) }),
             next: (0..threads).map(|_| Apart(AtomicU64::new(0))).collect(),
             submit: Mutex::default(),
-            soon: Apart(Board::default()),
+            soon: (0..seats.nodes()).map(|_| Apart(Board::default())).collect(),
+            seats,
             panic: Mutex::new(None),
             sleeping: AtomicUsize::new(0),
             sleep: Mutex::new(()),
@@ -138,12 +166,13 @@ impl Cpu {
                     .expect("the operating system can start a thread")
             })
             .collect();
-        Cpu { pool: Arc::new(Pool { shared, workers, slabs: Mutex::default() }) }
+        Cpu { pool: Arc::new(Pool { shared, workers, slabs }) }
     }
 
-    /// A device of as many threads as this process may run at once.
+    /// A device of as many threads as this process may run at once, on the memory nodes of this machine.
     pub fn host() -> Cpu {
-        Cpu::new(std::thread::available_parallelism().map_or(1, |threads| threads.get()))
+        let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
+        Cpu::on(&Nodes::host(), threads)
     }
 
     /// Threads that take part in [`Cpu::parallel`].
@@ -151,22 +180,40 @@ impl Cpu {
         self.pool.workers.len() + 1
     }
 
-    /// `bytes` zeroed bytes for what stays as long as a model, in huge pages where the system has them.
-    ///
-    /// # Panics
-    /// When the system has no addresses left.
-    pub fn lasting(&self, bytes: usize) -> Lasting {
-        self.pool.slabs.lock().unwrap_or_else(PoisonError::into_inner).cut(bytes)
+    /// Memory nodes on which threads are: so many copies there are of what is [replicated](Cpu::replicated).
+    pub fn nodes(&self) -> usize {
+        self.pool.shared.seats.nodes()
     }
 
-    /// Stretches that [`Cpu::soon`] takes at most; more are left out.
-    pub const SOON: usize = STRETCHES;
+    /// `bytes` bytes for what stays as long as a model, in huge pages where the system has them, once for each of
+    /// [`Cpu::nodes`]. They are zeroed, then filled by `fill(i, chunk i)` of `chunk` bytes each (the last may be shorter), for
+    /// each copy alike, by threads on its node.
+    ///
+    /// # Panics
+    /// When `chunk` is 0, `fill` panics, or the system has no addresses left.
+    pub fn replicated(
+        &self,
+        bytes: usize,
+        chunk: usize,
+        fill: &(dyn Fn(usize, &mut [u8]) + Sync),
+    ) -> Replicas {
+        let Pool { shared, slabs, .. } = &*self.pool;
+        let mut copies: Vec<Lasting> = slabs.iter().map(|slabs| lock(slabs).cut(bytes)).collect();
+        match &mut copies[..] {
+            [only] => self.chunks(&mut only[..], chunk, fill),
+            copies => replicas::fill(&shared.seats, copies, chunk, fill),
+        }
+        Replicas::new(copies)
+    }
 
-    /// Says what the region behind the next one reads, so that threads that wait meanwhile bring it nearer: groups of
-    /// stretches, of each group every thread an equal share in order. It holds until something else is said.
-    pub fn soon(&self, groups: &[&[&[u8]]]) {
+    /// Says what the region behind the next one reads, so that threads that wait meanwhile bring their node's copy nearer:
+    /// groups of items that `read` finds the bytes of, of each group every thread an equal share in order. It holds
+    /// until something else is said.
+    pub fn soon<T>(&self, groups: &[&[T]], read: impl Fn(&T) -> &Replicas) {
         if let Some(mut turn) = self.pool.shared.take_turn() {
-            turn.soon = Some(Soon::of(groups));
+            turn.soon.clear();
+            let of = |node| Soon::of(groups, |item| read(item).copy(node));
+            turn.soon.extend((0..self.nodes()).map(of));
         }
     }
 
@@ -179,26 +226,31 @@ impl Cpu {
     /// # Panics
     /// When a body panics: with its payload, after all running parts have ended. Parts not yet
     /// started are then skipped.
-    pub fn parallel(&self, parts: usize, body: &(dyn Fn(usize) + Sync)) {
+    pub fn parallel(&self, parts: usize, body: &(impl Fn(usize) + Sync + ?Sized)) {
+        self.parallel_here(parts, &|_, part| body(part));
+    }
+
+    /// The same for bodies that read [`Replicas`]: each is told where it runs.
+    ///
+    /// # Panics
+    /// As [`Cpu::parallel`].
+    pub fn parallel_here(&self, parts: usize, body: &(dyn Fn(Here, usize) + Sync)) {
         let shared = &*self.pool.shared;
+        let seat = shared.seat(0, shared.seats.caller());
         let alone = parts <= 1 || self.pool.workers.is_empty();
         let Some(mut turn) = (if alone { None } else { shared.take_turn() }) else {
-            (0..parts).for_each(body);
+            (0..parts).for_each(|part| body(seat.here, part));
             return;
         };
         // SAFETY: only the lifetime changes. The pointer is used from inside the region, and
         // this function returns (or unwinds) only after `close` saw the region empty.
-        let erased = unsafe {
-            std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), *const (dyn Fn(usize) + Sync)>(
-                body,
-            )
-        };
+        let erased = unsafe { std::mem::transmute::<*const Body<'_>, *const Body<'static>>(body) };
         let epoch = shared.open(Region { body: erased, parts, caller: std::thread::current() });
-        if let Some(soon) = turn.soon.take() {
-            shared.soon.0.publish(&soon);
+        for (board, soon) in shared.soon.iter().zip(turn.soon.drain(..)) {
+            board.0.publish(&soon);
         }
-        shared.claim_parts(0, epoch, body, parts);
-        shared.close(&mut turn.bringer);
+        shared.claim_parts(seat, epoch, body, parts);
+        shared.close(seat, &mut turn.bringer);
         let panic = lock(&shared.panic).take();
         drop(turn);
         if let Some(payload) = panic {
@@ -240,6 +292,10 @@ impl Drop for Pool {
 }
 
 impl Shared {
+    fn seat(&self, thread: usize, here: Here) -> Seat<'_> {
+        Seat { thread, here, soon: &self.soon[here.node()].0 }
+    }
+
     /// The right to run a region; `None` while another one runs.
     fn take_turn(&self) -> Option<MutexGuard<'_, Caller>> {
         match self.submit.try_lock() {
@@ -267,14 +323,14 @@ impl Shared {
     }
 
     /// Ends the region: lets nobody in and waits until nobody is inside.
-    fn close(&self, bringer: &mut Bringer) {
+    fn close(&self, seat: Seat<'_>, bringer: &mut Bringer) {
         let word = &self.gate.0.word;
         let mut gate = word.fetch_and(!OPEN, Ordering::AcqRel);
         for _ in 0..CALLER_SPINS {
             if gate & INSIDE == 0 {
                 return;
             }
-            self.pass_time(bringer, 0);
+            self.pass_time(seat, bringer);
             gate = word.load(Ordering::Acquire);
         }
         gate = word.fetch_or(ASLEEP, Ordering::AcqRel);
@@ -311,12 +367,12 @@ impl Shared {
     }
 
     /// Runs parts until none is left. A panic ends the region early and is kept for the caller.
-    fn claim_parts(&self, thread: usize, epoch: u64, body: &(dyn Fn(usize) + Sync), parts: usize) {
-        let threads = self.next.len();
+    fn claim_parts(&self, seat: Seat<'_>, epoch: u64, body: &Body<'_>, parts: usize) {
+        let (Seat { thread, here, .. }, threads) = (seat, self.next.len());
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             for owner in (thread..threads).chain(0..thread) {
                 while let Some(part) = self.claim(owner, epoch, parts) {
-                    body(part);
+                    body(here, part);
                 }
             }
         }));
@@ -329,28 +385,29 @@ impl Shared {
 
     /// The life of worker `thread`.
     fn serve(&self, thread: usize) {
+        let seat = self.seat(thread, self.seats.take(thread));
         let (mut seen, mut bringer) = (0, Bringer::default());
         loop {
-            let gate = self.wait_for_change(thread, seen, &mut bringer);
+            let gate = self.wait_for_change(seat, seen, &mut bringer);
             seen = gate / EPOCH;
             if self.stop.load(Ordering::SeqCst) {
                 return;
             }
             if self.enter(gate) {
-                self.work(thread, seen);
+                self.work(seat, seen);
             }
         }
     }
 
-    /// Waits as worker `thread` for an epoch other than `seen`; returns the gate.
-    fn wait_for_change(&self, thread: usize, seen: u64, bringer: &mut Bringer) -> u64 {
+    /// Waits as a worker for an epoch other than `seen`; returns the gate.
+    fn wait_for_change(&self, seat: Seat<'_>, seen: u64, bringer: &mut Bringer) -> u64 {
         for _ in 0..WORKER_SPINS {
             // Acquire: whoever sees the last epoch must see `stop`, too, or it sleeps for ever.
             let gate = self.gate.0.word.load(Ordering::Acquire);
             if gate / EPOCH != seen {
                 return gate;
             }
-            self.pass_time(bringer, thread);
+            self.pass_time(seat, bringer);
         }
         let mut sleep = lock(&self.sleep);
         self.sleeping.fetch_add(1, Ordering::SeqCst);
@@ -366,8 +423,8 @@ impl Shared {
     }
 
     /// What a thread does between two looks at the gate.
-    fn pass_time(&self, bringer: &mut Bringer, thread: usize) {
-        if !bringer.step(&self.soon.0, thread, self.next.len()) {
+    fn pass_time(&self, seat: Seat<'_>, bringer: &mut Bringer) {
+        if !bringer.step(seat.soon, seat.thread, self.next.len()) {
             std::hint::spin_loop();
         }
     }
@@ -393,13 +450,13 @@ impl Shared {
     }
 
     /// Takes part in the region just entered, then leaves it.
-    fn work(&self, thread: usize, epoch: u64) {
+    fn work(&self, seat: Seat<'_>, epoch: u64) {
         let Gate { word, region } = &self.gate.0;
         // SAFETY: this thread is inside, so the region was published before and is not replaced
         // before this thread has left.
         let region = unsafe { (*region.get()).as_ref() }.expect("an open region");
         // SAFETY: the caller keeps the body alive until everybody inside has left.
-        self.claim_parts(thread, epoch, unsafe { &*region.body }, region.parts);
+        self.claim_parts(seat, epoch, unsafe { &*region.body }, region.parts);
         let mut gate = word.load(Ordering::Relaxed);
         loop {
             // The region may be gone as soon as this thread has left it. A caller that falls asleep
@@ -421,124 +478,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    /// Runs a region of `parts` and checks that each part ran exactly once.
-    fn check_each_part_once(cpu: &Cpu, parts: usize) {
-        let runs: Vec<AtomicUsize> = (0..parts).map(|_| AtomicUsize::new(0)).collect();
-        cpu.parallel(parts, &|part| {
-            runs[part].fetch_add(1, Ordering::Relaxed);
-        });
-        assert!(runs.iter().all(|r| r.load(Ordering::Relaxed) == 1), "{parts} parts: {runs:?}");
-    }
-
-    #[test]
-    fn every_part_runs_once() {
-        for threads in [1, 2, 3, 8] {
-            let cpu = Cpu::new(threads);
-            assert_eq!(cpu.threads(), threads);
-            for parts in [0, 1, 2, 3, 7, 64, 1000] {
-                check_each_part_once(&cpu, parts);
-            }
-        }
-        assert_eq!(Cpu::new(0).threads(), 1);
-        assert!(Cpu::host().threads() >= 1);
-    }
-
-    #[test]
-    fn many_tiny_regions_back_to_back_and_after_sleeps() {
-        let cpu = Cpu::new(3);
-        let total = AtomicUsize::new(0);
-        for _ in 0..5_000 {
-            cpu.parallel(3, &|part| {
-                total.fetch_add(part + 1, Ordering::Relaxed);
-            });
-        }
-        assert_eq!(total.load(Ordering::Relaxed), 5_000 * 6);
-        for _ in 0..10 {
-            std::thread::sleep(Duration::from_millis(2));
-            check_each_part_once(&cpu, 5);
-        }
-    }
-
-    /// A count keeps the low bits of its epoch; when those begin again no part is lost.
-    #[test]
-    fn parts_run_when_the_bits_of_epochs_begin_again() {
-        let cpu = Cpu::new(2);
-        check_each_part_once(&cpu, 7);
-        let again = 1 << (u64::BITS - PART_BITS);
-        cpu.pool.shared.gate.0.word.store((again - 3) * EPOCH, Ordering::SeqCst);
-        for _ in 0..6 {
-            check_each_part_once(&cpu, 7);
-        }
-    }
-
-    #[test]
-    fn all_threads_take_part() {
-        let cpu = Cpu::new(2);
-        let both = std::sync::Barrier::new(2);
-        // Ends only when two threads are in a body at once.
-        cpu.parallel(2, &|_| {
-            both.wait();
-        });
-    }
-
-    #[test]
-    fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
-        let cpu = Cpu::new(2);
-        for bad in [0, 1, 99] {
-            let outcome = catch_unwind(AssertUnwindSafe(|| {
-                cpu.parallel(100, &|part| assert!(part != bad, "part {bad} broke"));
-            }));
-            let payload = outcome.expect_err("the panic reaches the caller");
-            assert_eq!(*payload.downcast_ref::<String>().unwrap(), format!("part {bad} broke"));
-            check_each_part_once(&cpu, 10);
-        }
-    }
-
-    #[test]
-    fn a_panic_on_a_worker_reaches_the_caller() {
-        let cpu = Cpu::new(2);
-        let caller = std::thread::current().id();
-        let both = std::sync::Barrier::new(2);
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            cpu.parallel(2, &|_| {
-                both.wait();
-                assert_eq!(std::thread::current().id(), caller, "on a worker");
-            });
-        }));
-        assert!(outcome.is_err());
-        check_each_part_once(&cpu, 10);
-    }
-
-    #[test]
-    fn nested_and_concurrent_regions_end() {
-        let cpu = Cpu::new(2);
-        let total = AtomicUsize::new(0);
-        cpu.parallel(4, &|_| {
-            cpu.parallel(4, &|_| {
-                total.fetch_add(1, Ordering::Relaxed);
-            });
-        });
-        assert_eq!(total.load(Ordering::Relaxed), 16);
-        std::thread::scope(|scope| {
-            for _ in 0..3 {
-                let cpu = cpu.clone();
-                scope.spawn(move || (0..200).for_each(|_| check_each_part_once(&cpu, 4)));
-            }
-        });
-    }
-
-    #[test]
-    fn chunks_cover_the_slice() {
-        let cpu = Cpu::new(3);
-        let mut data = vec![0usize; 103];
-        cpu.chunks(&mut data, 10, &|i, chunk| {
-            assert_eq!(chunk.len(), if i == 10 { 3 } else { 10 });
-            chunk.iter_mut().enumerate().for_each(|(j, v)| *v = i * 10 + j);
-        });
-        assert!(data.iter().enumerate().all(|(i, &v)| i == v));
-    }
-}
+mod tests;

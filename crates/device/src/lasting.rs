@@ -19,7 +19,7 @@ const LINE: usize = 64;
 
 /// Zeroed bytes in a slab that they share with others; they start on a cache line. The slab goes back to
 /// the system with the last of its pieces.
-pub struct Lasting {
+pub(crate) struct Lasting {
     slab: Arc<Slab>,
     start: usize,
     len: usize,

@@ -53,8 +53,9 @@
 //! - [`Cpu`]: the thread pool that splits loops inside a job.
 //! - [`Disjoint`]: a slice whose parts the threads of a region write without overlap.
 //! - [`Mapped`]: a file's bytes, mapped read-only.
-//! - [`Lasting`]: memory for weights, in huge pages where the system has them.
+//! - [`Replicas`]: memory for weights, in huge pages where the system has them, a copy on each of the [`Nodes`].
 
+mod affinity;
 mod check;
 mod clock;
 mod cpu;
@@ -70,8 +71,10 @@ mod lasting;
 mod local;
 mod mapped;
 mod memory;
+mod nodes;
 mod order;
 mod record;
+mod replicas;
 mod shared;
 mod sim;
 mod soon;
@@ -93,12 +96,13 @@ pub use graph::{Graph, Kept};
 pub use lane::{
     Arguments, Held, HeldQueue, HeldView, HeldViewMut, Lane, Lanes, OnQueue, View, ViewMut,
 };
-pub use lasting::Lasting;
 pub use local::{HeldLocal, Local, LocalView};
 pub use mapped::Mapped;
 pub use memory::{Host, HostDevice, HostMemory};
+pub use nodes::{Here, Nodes};
 pub use order::{Actor, Race, Site};
 pub use record::{Recorder, Trace, Track};
+pub use replicas::Replicas;
 pub use shared::{ReadDone, Reading, Shared, Writing};
 pub use sim::{Sim, SimEvent, SimOptions, SimOrder};
 pub use staging::{Filling, Pending, Readback, Staged, Staging};

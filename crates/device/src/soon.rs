@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Stretches that may be named at once.
-pub(crate) const STRETCHES: usize = 3;
+const STRETCHES: usize = 3;
 /// Bytes that a thread asks for at most, of each stretch: they stay in its second-level cache.
 const SHARE: usize = 256 << 10;
 /// Bytes between two looks at the gate.
@@ -17,7 +17,7 @@ const LINE: usize = 64;
 
 /// Bytes that the threads read, each an equal share of what their group has: of its `total` bytes `before` stand
 /// in front of these.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Stretch {
     at: usize,
     len: usize,
@@ -26,19 +26,19 @@ struct Stretch {
 }
 
 /// What is read soon, as the caller of regions wants it published.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Soon {
     stretches: [Stretch; STRETCHES],
 }
 
 impl Soon {
-    /// Of groups of stretches. Those past [`STRETCHES`] are left out.
-    pub(crate) fn of(groups: &[&[&[u8]]]) -> Soon {
-        let mut soon = Soon::default();
+    /// Of groups of items, each a stretch that `read` finds. Those past [`STRETCHES`] are left out.
+    pub(crate) fn of<T>(groups: &[&[T]], read: impl Fn(&T) -> &[u8]) -> Soon {
+        let (mut soon, read) = (Soon::default(), &read);
         let all = groups.iter().flat_map(|group| {
-            let total = group.iter().map(|bytes| bytes.len()).sum();
-            group.iter().scan(0, move |before, bytes| {
-                let (at, len) = (bytes.as_ptr().addr(), bytes.len());
+            let total = group.iter().map(|item| read(item).len()).sum();
+            group.iter().scan(0, move |before, item| {
+                let (at, len) = (read(item).as_ptr().addr(), read(item).len());
                 let stretch = Stretch { at, len, before: *before, total };
                 *before += len;
                 Some(stretch)
@@ -67,7 +67,7 @@ impl Board {
         self.turn.fetch_add(1, Ordering::Release);
     }
 
-    fn read(&self) -> Soon {
+    pub(crate) fn read(&self) -> Soon {
         let word = |i: usize| self.words[i].load(Ordering::Relaxed);
         let stretch = |i: usize| Stretch {
             at: word(4 * i),
@@ -137,7 +137,9 @@ mod tests {
 
     /// What a thread asks for of these groups.
     fn asked(groups: &[&[&[u8]]], thread: usize, threads: usize) -> Vec<(usize, usize)> {
-        let shares = Soon::of(groups).stretches.map(|stretch| share(stretch, thread, threads));
+        let shares = Soon::of(groups, |bytes| bytes)
+            .stretches
+            .map(|stretch| share(stretch, thread, threads));
         shares.into_iter().filter(|(from, to)| from < to).collect()
     }
 
@@ -171,8 +173,9 @@ mod tests {
             board.publish(&soon);
             std::iter::from_fn(|| bringer.step(&board, 0, 1).then_some(())).count()
         };
-        assert_eq!(steps(Soon::of(&[&[&first]])), 4);
-        assert_eq!(steps(Soon::of(&[&[&second]])), SHARE / STEP, "no more than stays near");
+        let soon = |bytes: &[u8]| Soon::of(&[&[bytes]], |bytes| bytes);
+        assert_eq!(steps(soon(&first)), 4);
+        assert_eq!(steps(soon(&second)), SHARE / STEP, "no more than stays near");
         assert_eq!(steps(Soon::default()), 0);
     }
 }

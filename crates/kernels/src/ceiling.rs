@@ -2,7 +2,7 @@
 //! does a known amount of work over all threads; the caller times it.
 
 use crate::lanes::{Kernel, LANES, Lanes, Level};
-use device::Cpu;
+use device::{Cpu, Replicas};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,16 +13,20 @@ const MANY: usize = SUMS;
 /// The same where a vector is several registers, which have to hold them.
 const FEW: usize = 4;
 
-/// Reads `buffer` once. Larger than the caches, it comes from memory. The sum of its words keeps the
-/// reading from being left out.
-pub fn read(cpu: &Cpu, buffer: &[u64]) -> u64 {
+/// Reads `buffer`, of `words` 8 bytes long, once, where weights would lie. Larger than the caches, it comes from
+/// memory. The sum of its words keeps the reading from being left out.
+///
+/// # Panics
+/// When the buffer is shorter.
+pub fn read(cpu: &Cpu, buffer: &Replicas, words: usize) -> u64 {
     /// Words of a part.
     const PART: usize = 1 << 16;
     let total = AtomicU64::new(0);
-    cpu.parallel(buffer.len().div_ceil(PART), &|part| {
-        let words = &buffer[part * PART..buffer.len().min((part + 1) * PART)];
-        let sum = words.iter().fold(0, |sum: u64, word| sum.wrapping_add(*word));
-        total.fetch_add(sum, Ordering::Relaxed);
+    cpu.parallel_here(words.div_ceil(PART), &|here, part| {
+        let (words, _) = buffer.on(here)[..8 * words].as_chunks();
+        let words = &words[part * PART..words.len().min((part + 1) * PART)];
+        let add = |sum: u64, word: &[u8; 8]| sum.wrapping_add(u64::from_le_bytes(*word));
+        total.fetch_add(words.iter().fold(0, add), Ordering::Relaxed);
     });
     total.into_inner()
 }
@@ -73,9 +77,10 @@ mod tests {
     #[test]
     fn every_word_is_read_once() {
         let cpu = Cpu::new(2);
-        let words: Vec<u64> = (0..200_001).collect();
-        assert_eq!(read(&cpu, &words), 200_000 * 200_001 / 2);
-        assert_eq!(read(&cpu, &[]), 0);
+        let count = |index: usize, word: &mut [u8]| word.copy_from_slice(&index.to_le_bytes());
+        let buffer = cpu.replicated(200_001 * 8, 8, &count);
+        assert_eq!(read(&cpu, &buffer, 200_001), 200_000 * 200_001 / 2);
+        assert_eq!(read(&cpu, &buffer, 0), 0);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::commands::bench::load::LoadArgs;
 use crate::commands::bench::passes::PassesArgs;
 use crate::commands::bench::perplexity::PerplexityArgs;
 use crate::commands::serve::ServeArgs;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use engine::{Fence, Sampling};
 use kernels::kv_store::KvFormat;
 pub(crate) use place::Place;
@@ -84,6 +84,18 @@ pub(crate) struct ModelArgs {
     /// Threads; one for each CPU otherwise
     #[arg(long, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
     pub(crate) threads: Option<usize>,
+    /// What a CPU's threads do about memory nodes, where the machine has several: replicate or off
+    #[arg(long, value_name = "HOW", default_value = "replicate")]
+    pub(crate) numa: Numa,
+}
+
+/// What a CPU's threads do about memory nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Numa {
+    /// Each stays on a node and reads the node's own copy of the weights
+    Replicate,
+    /// They run anywhere and read the one copy there is
+    Off,
 }
 
 /// How tokens are drawn and when the output ends.
@@ -469,6 +481,7 @@ mod tests {
             ("generate x --max-tokens many", ["--max-tokens", "whole number"]),
             ("generate x --width 0", ["--width", "at least 1"]),
             ("chat x --threads 0", ["--threads", "at least 1"]),
+            ("chat x --numa on", ["--numa", "replicate, off"]),
             ("generate --ids 1,x", ["--ids", "invalid digit"]),
         ] {
             let error = parse(line).expect_err(line);

@@ -6,10 +6,10 @@ mod cuda;
 #[path = "session/no_cuda.rs"]
 mod cuda;
 
-use crate::args::{ModelArgs, Place, SamplingArgs};
+use crate::args::{ModelArgs, Numa, Place, SamplingArgs};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use device::{Cpu, Threads};
+use device::{Cpu, Nodes, Threads};
 use engine::{
     Collector, Engine, EngineOptions, FinishReason, Limits, OnHost, Output, Pair, PairOptions,
     Request, Sampling, Speculation, Stops, Update,
@@ -74,7 +74,13 @@ fn load_with(args: &ModelArgs, options: &PairOptions, timing: CardTiming) -> Res
             "--kv-type: a GPU stores keys and values as bf16; leave it out, or run with --device cpu",
         ));
     }
-    let cpu = Cpu::new(threads(args));
+    let cpu = cpu(args);
+    if cpu.nodes() > 1 {
+        eprintln!(
+            "note: {} memory nodes, each holds a copy of the weights; --numa off holds one for all",
+            cpu.nodes()
+        );
+    }
     let opening = (args.device, sources.cache.join("kernels"), timing);
     if let Some(config) = &args.random_weights {
         let blocks = &args.random_blocks[..];
@@ -121,7 +127,16 @@ fn engine_on(device: &Threads, pair: Pair, options: EngineOptions) -> Result<Eng
     Ok(Engine::on(device, pair, options))
 }
 
-/// Threads that compute.
+/// The threads that compute, on the machine's memory nodes if `args` ask for that and weights are read there.
+pub(crate) fn cpu(args: &ModelArgs) -> Cpu {
+    let nodes = match (args.device, args.numa) {
+        (Place::Cpu, Numa::Replicate) => Nodes::host(),
+        (Place::Cpu, Numa::Off) | (Place::Cuda(_), _) => Nodes::one(),
+    };
+    Cpu::on(&nodes, threads(args))
+}
+
+/// How many compute.
 pub(crate) fn threads(args: &ModelArgs) -> usize {
     let cpus = || thread::available_parallelism().map_or(1, |cpus| cpus.get());
     args.threads.unwrap_or_else(cpus)

@@ -1,9 +1,9 @@
 //! Same seed, same bytes: no drafter, width, batch, chunk or page size may change a token.
 
-use crate::common::{drafted, fixed, ids, pair, pair_as, plain, prompt, request};
-use device::Device;
+use crate::common::{drafted, fixed, fixture, ids, pair, pair_as, plain, prompt, request};
+use device::{Cpu, Device, Nodes};
 use engine::draft::{Drafter, Scripted};
-use engine::{Engine, EngineOptions, Fence, Request, Sampling, Speculation};
+use engine::{Engine, EngineOptions, Fence, Pair, PairOptions, Request, Sampling, Speculation};
 use kernels::kv_store::KvFormat;
 
 const TARGETS: [&str; 4] = ["llama3", "qwen2", "qwen3", "mistral"];
@@ -204,5 +204,25 @@ fn fences_change_no_token_and_the_host_waits_in_landing_only() {
         let usage = engine.device().usage();
         assert_eq!(usage.results.calls, engine.counters().steps, "one landing a step");
         assert_eq!(usage.fence.calls > 0, fence == Fence::SelfFence, "{fence}");
+    }
+}
+
+#[test]
+fn memory_nodes_change_no_token() {
+    let requests = requests();
+    let truth = ids(&plain("qwen3", &requests));
+    let nodes = |cpus: &[usize]| Nodes::of(cpus.iter().map(|&cpu| vec![cpu]));
+    // Nodes that this machine has, and one that it has not.
+    for (nodes, threads) in [(nodes(&[0, 1]), 2), (nodes(&[0, 1, 5000]), 3), (nodes(&[0, 1]), 5)] {
+        let cpu = Cpu::on(&nodes, threads);
+        assert_eq!(cpu.nodes(), nodes.count());
+        for draft in [None, Some(fixture("dflash"))] {
+            let pair =
+                Pair::load(&cpu, &fixture("qwen3"), draft.as_deref(), &PairOptions::default())
+                    .expect("the committed models load");
+            let options = EngineOptions { chunk: 64, max_running: 3, ..fixed() };
+            let outputs = Engine::new(pair, options).run(requests.clone()).expect("they run");
+            assert_eq!(ids(&outputs), truth, "{nodes:?}, drafted: {}", draft.is_some());
+        }
     }
 }

@@ -4,7 +4,7 @@
 pub mod cuda;
 
 use crate::gemm::Weight;
-use device::Cpu;
+use device::{Cpu, Disjoint};
 
 /// `out[r] = weight[ids[r]]`; `out` is `[ids.len(), k]`.
 ///
@@ -12,9 +12,11 @@ use device::Cpu;
 /// When an id is not a row of `weight`: no such id may enter a forward pass. When `out` has
 /// another length.
 pub fn embed(cpu: &Cpu, weight: &Weight, ids: &[u32], out: &mut [f32]) {
-    assert_eq!(out.len(), ids.len() * weight.k(), "one row of the weight for each id");
-    if out.is_empty() {
-        return;
-    }
-    cpu.chunks(out, weight.k(), &|r, row| weight.row(ids[r] as usize, row));
+    let k = weight.k();
+    assert_eq!(out.len(), ids.len() * k, "one row of the weight for each id");
+    let out = Disjoint::new(out);
+    cpu.parallel_here(ids.len(), &|here, r| {
+        // SAFETY: each row is one part's.
+        weight.row(here, ids[r] as usize, unsafe { out.slice(r * k..(r + 1) * k) });
+    });
 }

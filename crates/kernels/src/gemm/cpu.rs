@@ -5,11 +5,11 @@
 //! can change a bit of it.
 
 use super::input::{Form, Forms, Input, MOST, Quantized, Tiles};
-use super::panel::{LANES, RUN};
+use super::panel::{LANES, Own, RUN};
 use super::{Gated, Product, Weight, portable};
 use crate::activation::swiglu;
 use crate::format::{Coding, Format};
-use device::{Cpu, Disjoint};
+use device::{Cpu, Disjoint, Here};
 use std::ops::Range;
 
 #[cfg(target_arch = "x86_64")]
@@ -283,10 +283,10 @@ pub(super) fn multiply_and<T: Copy + Send>(
     found.clear();
     found.resize(parts * rows, empty);
     let found = Disjoint::new(found);
-    cpu.parallel(parts, &|part| {
+    cpu.parallel_here(parts, &|here, part| {
         let mine = panels * part / parts..panels * (part + 1) / parts;
         let columns = mine.start * LANES..(mine.end * LANES).min(n);
-        output.run(isa, input, mine);
+        output.run(isa, input, here, mine);
         for row in 0..rows {
             // SAFETY: a part has its columns, and what is found in them, to itself.
             let (y, found) = unsafe {
@@ -319,10 +319,10 @@ pub(super) fn gate(
     let bytes = outputs.iter().map(Output::bytes).sum();
     let units = n.div_ceil(RUN);
     let parts = parts(cpu, bytes, rows).min(units);
-    cpu.parallel(parts, &|part| {
+    cpu.parallel_here(parts, &|here, part| {
         let columns = units * part / parts * RUN..(units * (part + 1) / parts * RUN).min(n);
         for output in &outputs {
-            output.run(isa, input, columns.start / LANES..columns.end.div_ceil(LANES));
+            output.run(isa, input, here, columns.start / LANES..columns.end.div_ceil(LANES));
         }
         for row in 0..open.all {
             // SAFETY: a part has its columns to itself.
@@ -376,14 +376,14 @@ struct Output<'a> {
 fn launch(isa: Isa, cpu: &Cpu, input: &Input, outputs: &[Option<Output<'_>>]) {
     let bytes: usize = outputs.iter().flatten().map(Output::bytes).sum();
     let parts = parts(cpu, bytes, input.rows);
-    cpu.parallel(parts, &|part| {
+    cpu.parallel_here(parts, &|here, part| {
         let mine = bytes * part / parts..bytes * (part + 1) / parts;
         let mut start = 0;
         for output in outputs.iter().flatten() {
             let (stride, count) = (output.weight.panels.stride(), output.panels());
             // A panel belongs to the part in which it starts.
             let starts_before = |end: usize| end.saturating_sub(start).div_ceil(stride).min(count);
-            output.run(isa, input, starts_before(mine.start)..starts_before(mine.end));
+            output.run(isa, input, here, starts_before(mine.start)..starts_before(mine.end));
             start += output.bytes();
         }
     });
@@ -400,9 +400,9 @@ impl Output<'_> {
         self.panels() * self.weight.panels.stride()
     }
 
-    /// Computes the outputs of `panels` for all rows.
-    fn run(&self, isa: Isa, input: &Input, panels: Range<usize>) {
-        let format = self.weight.format;
+    /// Computes the outputs of `panels` for all rows, from the copy on the thread's node.
+    fn run(&self, isa: Isa, input: &Input, here: Here, panels: Range<usize>) {
+        let (format, own) = (self.weight.format, self.weight.panels.own(here));
         match Form::of(isa, format) {
             Form::Quantized => {
                 let inner = |width| {
@@ -413,26 +413,26 @@ impl Output<'_> {
                     );
                     (inner, shaped(isa, width, format))
                 };
-                self.run_tiles(input.quantized(), panels, inner);
+                self.run_tiles(input.quantized(), (own, panels), inner);
             }
             Form::Paired => {
                 let inner = |width| (pair_loop(isa, width), ());
-                self.run_tiles(input.paired(), panels, inner);
+                self.run_tiles(input.paired(), (own, panels), inner);
             }
             Form::Transposed => {
                 let inner =
                     |width| (with_format!(format, [F32, F16, BF16], float_loop(isa, width)), ());
-                self.run_tiles(input.transposed(), panels, inner);
+                self.run_tiles(input.transposed(), (own, panels), inner);
             }
         }
     }
 
-    /// Multiplies `panels` with every tile, a cacheful of panels at a time. `inner` says how a tile of so many
+    /// Multiplies `panels` of a copy with every tile, a cacheful of panels at a time. `inner` says how a tile of so many
     /// rows is multiplied, and what the thread has to hold for that.
     fn run_tiles<T, Held>(
         &self,
         tiles: Tiles<'_, T>,
-        mut panels: Range<usize>,
+        (own, mut panels): (Own<'_>, Range<usize>),
         inner: impl Fn(usize) -> (Loop<T>, Held),
     ) {
         /// Weight bytes that stay in a core's second-level cache while the tiles pass by.
@@ -445,7 +445,7 @@ impl Output<'_> {
             for tile in tiles.iter() {
                 let (inner, _held) = inner(tile.width);
                 for p in now.clone() {
-                    let panel = self.weight.panels.panel(p);
+                    let panel = own.panel(p);
                     // SAFETY: `inner` is for an instruction set that `Isa::available` found.
                     unsafe { inner(panel, tile.items, &mut out[..tile.width]) };
                     self.store(tile.first, p, &out[..tile.rows]);

@@ -42,6 +42,8 @@ pub mod cuda;
 mod input;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(test)]
+mod nodes_test;
 mod panel;
 mod portable;
 #[cfg(feature = "cuda")]
@@ -51,7 +53,7 @@ mod test;
 
 use crate::format::Format;
 use crate::rows::{Given, Rows};
-use device::Cpu;
+use device::{Cpu, Here};
 
 /// The order in which a stored matrix keeps the rows of one attention head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +82,8 @@ impl RowOrder {
     }
 }
 
-/// A weight matrix in the layout the CPU's kernels want: `[n, k]`, quantized as it was stored.
+/// A weight matrix in the layout the CPU's kernels want: `[n, k]`, quantized as it was stored. Each memory node on which
+/// threads are has a copy.
 pub struct Weight {
     n: usize,
     k: usize,
@@ -130,15 +133,13 @@ pub struct Gated<'a> {
 /// Says that the launch behind the next one multiplies with `weights`, so that threads that wait meanwhile
 /// [bring](Cpu::soon) them nearer.
 pub fn soon(cpu: &Cpu, weights: &[&Weight]) {
-    let mut all: [&[u8]; Cpu::SOON] = [&[]; Cpu::SOON];
-    all.iter_mut().zip(weights).for_each(|(bytes, weight)| *bytes = weight.panels.all());
-    cpu.soon(&[&all]);
+    cpu.soon(&[weights], |weight| weight.panels.memory());
 }
 
 /// The same of a launch of [`Scratch::gate`].
 pub fn soon_gate(cpu: &Cpu, weights: [&Weight; 2]) {
-    let [gate, up] = weights.map(|weight| weight.panels.all());
-    cpu.soon(&[&[gate], &[up]]);
+    let [gate, up] = weights;
+    cpu.soon(&[&[gate], &[up]], |weight| weight.panels.memory());
 }
 
 /// What products multiply, and its memory, reused from launch to launch.
@@ -234,20 +235,20 @@ impl Weight {
         self.k
     }
 
-    /// Bytes held in memory.
+    /// Bytes that a product reads, and that each memory node holds.
     pub fn bytes(&self) -> usize {
         self.panels.bytes()
     }
 
-    /// Expands row `i` (length `k`) to `f32`: an embedding lookup in a tied output head. The
-    /// values are those of [`Format::dequantize`].
+    /// Expands row `i` (length `k`) to `f32`, from the copy on the caller's node: an embedding lookup in a tied output
+    /// head. The values are those of [`Format::dequantize`].
     ///
     /// # Panics
     /// When `i` is no row or `out` is not `k` long.
-    pub fn row(&self, i: usize, out: &mut [f32]) {
+    pub fn row(&self, here: Here, i: usize, out: &mut [f32]) {
         assert!(i < self.n, "row {i} of a weight of {} rows", self.n);
         assert_eq!(out.len(), self.k, "one row of the weight");
-        self.panels.row(self.format, i, out);
+        self.panels.own(here).row(self.format, i, out);
     }
 }
 

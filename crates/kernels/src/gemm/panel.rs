@@ -18,7 +18,7 @@
 
 use crate::format::blocks::Block;
 use crate::format::{Coding, Format, Min, half_to_f32};
-use device::{Cpu, Lasting};
+use device::{Cpu, Here, Replicas};
 
 /// Rows of a panel.
 pub(super) const LANES: usize = 16;
@@ -74,10 +74,17 @@ fn panel_bytes(format: Format, k: usize) -> usize {
     bytes.next_multiple_of(64)
 }
 
-/// The panels of one weight.
+/// The panels of one weight, on each memory node.
 pub(super) struct Panels {
-    memory: Lasting,
+    memory: Replicas,
     count: usize,
+    stride: usize,
+}
+
+/// A copy of them: that of the node which a thread computes on.
+#[derive(Clone, Copy)]
+pub(super) struct Own<'a> {
+    bytes: &'a [u8],
     stride: usize,
 }
 
@@ -93,10 +100,9 @@ impl Panels {
         /// Bytes that are worth a thread's while.
         const CHUNK: usize = 1 << 16;
         let (count, stride) = (n.div_ceil(LANES), panel_bytes(format, k));
-        // Zeroed by the system page by page, as the threads reach them.
-        let mut memory = cpu.lasting(count * stride);
         let per_part = CHUNK.div_ceil(stride.max(1));
-        cpu.chunks(&mut memory[..], (per_part * stride).max(1), &|part, chunk| {
+        // Zeroed by the system page by page, as the threads reach them.
+        let memory = cpu.replicated(count * stride, (per_part * stride).max(1), &|part, chunk| {
             for (p, panel) in chunk.chunks_exact_mut(stride).enumerate() {
                 let first = (part * per_part + p) * LANES;
                 for lane in 0..LANES.min(n - first) {
@@ -115,24 +121,30 @@ impl Panels {
         self.stride
     }
 
-    /// Bytes of all panels.
+    /// Bytes of all panels, which each memory node has.
     pub(super) fn bytes(&self) -> usize {
         self.count * self.stride
     }
 
-    /// All of them.
-    pub(super) fn all(&self) -> &[u8] {
-        &self.memory[..]
+    /// Where they lie.
+    pub(super) fn memory(&self) -> &Replicas {
+        &self.memory
     }
 
+    /// The copy on the caller's node.
+    pub(super) fn own(&self, here: Here) -> Own<'_> {
+        Own { bytes: self.memory.on(here), stride: self.stride }
+    }
+}
+
+impl<'a> Own<'a> {
     /// Panel `p`: rows `16·p … 16·p + 15`.
-    pub(super) fn panel(&self, p: usize) -> &[u8] {
-        assert!(p < self.count, "panel {p} of {}", self.count);
-        &self.memory[p * self.stride..][..self.stride]
+    pub(super) fn panel(self, p: usize) -> &'a [u8] {
+        &self.bytes[p * self.stride..][..self.stride]
     }
 
     /// Expands row `i`.
-    pub(super) fn row(&self, format: Format, i: usize, out: &mut [f32]) {
+    pub(super) fn row(self, format: Format, i: usize, out: &mut [f32]) {
         let (panel, lane) = (self.panel(i / LANES), i % LANES);
         match format.coding() {
             Some(coding) => unpack_blocks(format, coding, panel, lane, out),

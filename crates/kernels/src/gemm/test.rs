@@ -408,13 +408,19 @@ fn interleaved_heads_come_out_half_split() {
     for format in [Format::Q4_1, Format::BF16] {
         let data = random.matrix(format, heads * d * k);
         let pack = |order| Weight::pack(&Cpu::new(1), format, heads * d, k, order, &data);
-        let (plain, packed) = (pack(RowOrder::Plain), pack(RowOrder::Interleaved { heads }));
-        let (mut from, mut to) = (vec![0.0; k], vec![0.0; k]);
+        let weights = [RowOrder::Plain, RowOrder::Interleaved { heads }].map(pack);
+        let ids: Vec<u32> = (0..(heads * d) as u32).collect();
+        let [plain, packed] = weights.map(|weight| {
+            let mut rows = vec![0.0; heads * d * k];
+            crate::embed::embed(&Cpu::new(1), &weight, &ids, &mut rows);
+            rows
+        });
+        let row = |i: usize| i * k..(i + 1) * k;
         for head in 0..heads {
             for i in 0..d / 2 {
                 for h in 0..2 {
-                    plain.row(head * d + 2 * i + h, &mut from);
-                    packed.row(head * d + i + h * d / 2, &mut to);
+                    let from = &plain[row(head * d + 2 * i + h)];
+                    let to = &packed[row(head * d + i + h * d / 2)];
                     assert_eq!(from, to, "head {head}, pair {i}, half {h}");
                 }
             }

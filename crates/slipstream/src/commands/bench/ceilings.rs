@@ -3,7 +3,7 @@
 use super::bed::{Bed, PAGE};
 use crate::args::CeilingsArgs;
 use crate::failure::Failure;
-use crate::session::{load, on_host, threads};
+use crate::session::{cpu, load, on_host};
 use device::Cpu;
 use engine::OnHost;
 use kernels::{ceiling, gemm};
@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// Words of the buffer that is read: 256 MiB, several times the caches.
 const WORDS: usize = 32 << 20;
+/// Bytes of it that are worth a thread's while to write.
+const CHUNK: usize = 1 << 20;
 /// Rounds of multiplications in one reading, some milliseconds.
 const ROUNDS: usize = 1 << 19;
 /// How long each thing is repeated. Short, so that limits and passes are seen in the same seconds: a
@@ -29,7 +31,7 @@ struct Ceilings {
 }
 
 pub(crate) fn run(args: CeilingsArgs) -> Result<(), Failure> {
-    let cpu = Cpu::new(threads(&args.model));
+    let cpu = cpu(&args.model);
     let pair = load(&args.model)?;
     let most = args.rows.iter().max().copied().unwrap_or(1);
     let context = pair.context();
@@ -89,14 +91,14 @@ fn row(
 }
 
 fn measure(cpu: &Cpu) -> Ceilings {
-    let buffer = vec![1; WORDS];
-    let bytes = size_of_val(&buffer[..]) as f64;
-    let seconds = time(|| _ = std::hint::black_box(ceiling::read(cpu, &buffer)));
+    let bytes = WORDS * size_of::<u64>();
+    let buffer = cpu.replicated(bytes, CHUNK, &|_, chunk| chunk.fill(1));
+    let seconds = time(|| _ = std::hint::black_box(ceiling::read(cpu, &buffer, WORDS)));
     let mut operations = 0;
     let integers = time(|| operations = gemm::integer_products(cpu, ROUNDS));
     let integers = operations as f64 / integers;
     let floats = time(|| operations = ceiling::floats(cpu, ROUNDS));
-    Ceilings { bytes: bytes / seconds, integers, floats: operations as f64 / floats }
+    Ceilings { bytes: bytes as f64 / seconds, integers, floats: operations as f64 / floats }
 }
 
 /// Seconds of a pass of `rows` rows of one request after `context` tokens, and of the head on them.

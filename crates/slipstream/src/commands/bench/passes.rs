@@ -3,7 +3,7 @@
 use super::bed::Bed;
 use crate::args::{ModelArgs, at_least_one};
 use crate::failure::Failure;
-use crate::session::{load, on_host, threads};
+use crate::session::{cpu, load, on_host};
 use clap::Args;
 use device::Cpu;
 use engine::OnHost;
@@ -42,7 +42,7 @@ struct Readings {
 
 pub(crate) fn run(args: PassesArgs) -> Result<(), Failure> {
     let model = ModelArgs { plain: true, ..args.model };
-    let (cpu, pair) = (Cpu::new(threads(&model)), load(&model)?);
+    let (cpu, pair) = (cpu(&model), load(&model)?);
     let (most, context) = (args.rows.iter().max().copied().unwrap_or(1), args.context);
     let models = on_host(&pair)?;
     let limit = models.target.config().context;

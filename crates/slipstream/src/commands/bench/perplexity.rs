@@ -7,7 +7,7 @@
 use super::bed::Bed;
 use crate::args::{ModelArgs, at_least_one, at_least_two};
 use crate::failure::Failure;
-use crate::session::{load, load_as, on_host, threads};
+use crate::session::{cpu, load, load_as, on_host};
 use clap::Args;
 use device::Cpu;
 use engine::{Pair, PairOptions};
@@ -61,7 +61,7 @@ struct Report {
 
 pub(crate) fn run(args: PerplexityArgs) -> Result<(), Failure> {
     let model = ModelArgs { plain: true, ..args.model };
-    let cpu = Cpu::new(threads(&model));
+    let cpu = cpu(&model);
     let exact =
         PairOptions { precision: Precision::Float, kv: KvFormat::F32, ..PairOptions::default() };
     let (stored, float) = (load(&model)?, load_as(&model, &exact)?);
