@@ -122,11 +122,9 @@ impl Part {
                 // Two a layer, one behind each embedding, and one behind the product of features.
                 Way::Long => 2 * (model.layers + drafted) + if drafted > 0 { 3 } else { 1 },
             },
-            Part::ContextStore => match way {
-                Way::Short => 0,
-                Way::Long => passes - 1,
-            },
-            Part::Fc | Part::ContextKv | Part::Confidence | Part::Accept => passes - 1,
+            Part::Fc | Part::ContextKv | Part::ContextStore | Part::Confidence | Part::Accept => {
+                passes - 1
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use crate::buffers::{PAGE, Seen, WIDTH, Work};
 use crate::model::Model;
 use crate::parts::Part;
 use crate::weights::{Arena, Layer, Weight};
-use device::cuda::{Cuda, CudaError, CudaSliceMut, Queue};
+use device::cuda::{Cuda, CudaError, CudaSliceMut};
 use kernels::accept::cuda::{Acceptance, Published};
 use kernels::activation::cuda::Activations;
 use kernels::attention::Sight;
@@ -15,7 +15,7 @@ use kernels::embed::cuda::Embedding;
 use kernels::gemm::cuda::{Behind, Layout, Lines, Products};
 use kernels::gemm::short::{self, Around, Shorts, Stream};
 use kernels::norm::cuda::{Kept, Norms};
-use kernels::rope::cuda::{Heads, Layers, Placed, Rotations, Stored, Turns};
+use kernels::rope::cuda::{Layers, Placed, Rotations, Stored, Turns};
 use std::sync::Arc;
 
 const EPS: f32 = 1e-6;
@@ -202,7 +202,7 @@ impl Program {
             Part::Places => self.places(work),
             Part::Embed => self.embed(work, false),
             Part::Norm => self.norm(work, Some(&layer.down)),
-            Part::Qkv => self.project(work, &layer.qkv, (i, Into::Pages)),
+            Part::Qkv => self.project(work, &layer.qkv),
             Part::Store => self.store(work, &layer.qkv, (i, Into::Pages)),
             Part::Attend => self.attend(work, i, false),
             Part::O => self.multiply(work, &layer.o, Input::Attended, None),
@@ -216,7 +216,7 @@ impl Program {
                 Way::Short => self.begin_stream(work),
                 Way::Long => self.product(work, &plan.fc, Input::Features),
             },
-            Part::ContextKv => self.project(work, &plan.kv, context),
+            Part::ContextKv => self.project(work, &plan.kv),
             Part::ContextStore => self.store(work, &plan.kv, context),
             Part::Head => self.product(work, &plan.head, Input::Hidden),
             Part::Choose => self.choose(work, 0),
@@ -289,8 +289,8 @@ impl Program {
     pub(crate) fn way(&self) -> Way {
         let (plan, layer) = (&self.plan, &self.plan.target[0]);
         let all = [
-            (&layer.qkv, Around::Heads(plan.model.heads.dim)),
-            (&plan.kv, Around::Heads(plan.model.heads.dim)),
+            (&layer.qkv, Around::Normed),
+            (&plan.kv, Around::Normed),
             (&layer.gate_up, Around::Gated),
             (&layer.o, Around::Added),
             (&layer.down, Around::Added),
@@ -319,15 +319,13 @@ impl Program {
         Stream { rows, norm, eps: EPS }
     }
 
-    /// The product with normed rows of the stream, which lie in `hidden` where a norm stands before it, and its heads,
-    /// which are kept where no kernel behind it does that.
-    fn project(&self, work: &mut Work<'_>, weight: &Weight, (at, into): (usize, Into)) {
+    /// The product with normed rows of the stream, which lie in `hidden` where a norm stands before it.
+    fn project(&self, work: &mut Work<'_>, weight: &Weight) {
         match self.way() {
             Way::Short => {
-                let weight = (Self::on_card(work, weight), self.heads(into));
-                let (turns, to, rest) = self.with_heads(work, at, into);
-                let stream = self.stream(rest.x, rest.ones);
-                self.kernels.shorts.of_heads(rest.queue, weight, stream, (turns, to));
+                let on_card = Self::on_card(work, weight);
+                let stream = self.stream(&work.x, &work.ones);
+                self.kernels.shorts.of_normed(work.queue, on_card, stream, work.pieces.all());
             }
             Way::Long => self.product(work, weight, Input::Hidden),
         }
@@ -383,11 +381,9 @@ impl Program {
             self.norm(work, None);
         }
         for (i, layer) in layers.iter().enumerate() {
-            let place = (first + i, if drafts { Into::Block } else { Into::Pages });
-            self.project(work, &layer.qkv, place);
-            if way == Way::Long {
-                self.store(work, &layer.qkv, place);
-            }
+            let into = if drafts { Into::Block } else { Into::Pages };
+            self.project(work, &layer.qkv);
+            self.store(work, &layer.qkv, (first + i, into));
             self.attend(work, first + i, drafts);
             self.multiply(work, &layer.o, Input::Attended, None);
             self.gate(work, layer);
@@ -414,34 +410,17 @@ impl Program {
         at * each..(at + 1) * each
     }
 
-    /// The heads of a layer, or those that are absorbed.
-    fn heads(&self, into: Into) -> Heads {
-        let heads = self.plan.model.heads;
-        match into {
-            Into::Pages | Into::Block => heads,
-            Into::Context => Heads { q: 0, ..heads },
-        }
-    }
-
     fn store(&self, work: &mut Work<'_>, weight: &Weight, (at, into): (usize, Into)) {
-        let (rows, shape) = (self.rows(), weight.shape);
-        let (turns, to, rest) = self.with_heads(work, at, into);
-        let projected = Pieces { at: rest.pieces.read(), shape, rows };
-        self.kernels.rotations.store(rest.queue, (self.heads(into), projected), turns, to);
-    }
-
-    /// What heads are made with, where they go, and the rest.
-    fn with_heads<'w>(
-        &self,
-        work: &'w mut Work<'_>,
-        at: usize,
-        into: Into,
-    ) -> (Turns<'w>, Stored<'w>, Rest<'w>) {
         let model = &self.plan.model;
         let pool = self.pool(work, at);
+        let shape = match self.way() {
+            Way::Short => weight.shape.whole(),
+            Way::Long => weight.shape,
+        };
+        let projected = Pieces { at: work.pieces.read(), shape, rows: self.rows() };
         let norms = work.ones.read();
         let norms = norms.range(0..if model.head_norms { 2 * model.heads.dim } else { 0 });
-        let (each, mut layers) = (pool.len(), Layers::ONE);
+        let (mut heads, mut layers) = (model.heads, Layers::ONE);
         let (slots, page_size, keys, values) = match into {
             Into::Block => {
                 (work.step.rows.read(), 1, work.block_keys.all(), work.block_values.all())
@@ -450,15 +429,17 @@ impl Program {
                 (work.slots.read(), PAGE, work.keys.range(pool.clone()), work.values.range(pool))
             }
             Into::Context => {
-                layers = Layers { count: model.draft_layers, pages_apart: each, norms_apart: 0 };
-                let pools = pool.start..pool.start + layers.count * each;
+                let (count, pages_apart) = (model.draft_layers, pool.len());
+                // All have the same norms here.
+                layers = Layers { count, pages_apart, norms_apart: 0 };
+                heads.q = 0;
+                let pools = pool.start..pool.start + count * pages_apart;
                 (work.slots.read(), PAGE, work.keys.range(pools.clone()), work.values.range(pools))
             }
         };
         let turns = Turns { norms, eps: EPS, angles: work.angles.read(), slots };
         let to = Stored { q: work.q.all(), keys, values, page_size, layers };
-        let rest = Rest { queue: work.queue, pieces: &work.pieces, x: &work.x, ones: &work.ones };
-        (turns, to, rest)
+        self.kernels.rotations.store(work.queue, (heads, projected), turns, to);
     }
 
     fn attend(&self, work: &mut Work<'_>, at: usize, drafts: bool) {
@@ -533,10 +514,8 @@ impl Program {
             }
         }
         let context = (plan.target.len(), Into::Context);
-        self.project(work, &plan.kv, context);
-        if self.way() == Way::Long {
-            self.store(work, &plan.kv, context);
-        }
+        self.project(work, &plan.kv);
+        self.store(work, &plan.kv, context);
         self.embed(work, true);
         self.layers(work, (&plan.drafter, plan.target.len()), true);
         self.product(work, &plan.head, Input::Hidden);
@@ -566,14 +545,6 @@ impl Program {
         self.kernels.acceptance.launch(work.queue, tokens, choices, starts, published);
         work.queue.copy(work.masks.read().range(0..1), work.tokens.range(0..1));
     }
-}
-
-/// What heads are made of, beside what they are made with and where they go.
-struct Rest<'w> {
-    queue: &'w Queue,
-    pieces: &'w CudaSliceMut<'w, f32>,
-    x: &'w CudaSliceMut<'w, f32>,
-    ones: &'w CudaSliceMut<'w, f32>,
 }
 
 /// Where keys and values go.

@@ -91,6 +91,12 @@ impl Shape {
         self.workers
     }
 
+    /// The same product where its sums are left whole whatever the number of rows.
+    #[must_use]
+    pub fn whole(&self) -> Shape {
+        Shape { workers: 0, ..*self }
+    }
+
     /// Whether each band is shared by [`PHASES`] workers.
     pub(super) fn in_phases(&self) -> bool {
         self.workers as usize == self.bands() * PHASES

@@ -203,50 +203,29 @@ static __device__ float4 four_of(const float *bias, u64 len, u32 column)
     return *(const float4 *)(bias + column);
 }
 
-// Heads of q, k and v, of some layers where none is of q: the columns of rms_norm(stream) · weightᵀ + bias, a block of
-// threads each, as rope/kernel.cu makes and keeps them.
-template <u32 N, u32 QUADS, u32 DIM>
-static __device__ void of_heads(const u16 *weight, u64 weight_len, const float *stream, u64 stream_len,
-                                const float *norms, u64 norms_len, const float *bias, u64 bias_len,
-                                const float *head_norms, u64 head_norms_len, const float *angles, u64 angles_len,
-                                const u32 *slots, u64 slots_len, const Heads<DIM> &to, u32 rows, u32 layers,
-                                u32 norms_apart, float eps, float head_eps)
+// out = rms_norm(stream) · weightᵀ + bias, left whole.
+template <u32 N, u32 QUADS>
+static __device__ void of_normed(const u16 *weight, u64 weight_len, const float *stream, u64 stream_len,
+                                 const float *norms, u64 norms_len, const float *bias, u64 bias_len, float *out,
+                                 u64 out_len, u32 rows, u32 tiles, u32 each, float eps)
 {
     let_next_start();
-    const u32 width = (u32)norms_len, each = to.heads + 2 * to.kv_heads, layer = blockIdx.x / each, head = blockIdx.x % each;
-    const Cut cut(width / STEP, rows, layers * each * (DIM / TILE), DIM / TILE, false);
+    const u32 width = (u32)norms_len;
+    const Cut cut(width / STEP, rows, tiles, each, false);
     expect(rows <= N * 8 && width % STEP == 0 && width <= QUADS * 128 && stream_len >= (u64)rows * width);
-    expect(to.q_len >= (u64)rows * to.heads * DIM && angles_len >= (u64)rows * DIM && slots_len >= rows);
-    expect(layers == 1 || to.heads == 0);
-    expect(head_norms_len == 0 || head_norms_len >= (u64)(layers - 1) * norms_apart + 2 * DIM);
+    expect(out_len >= (u64)(tiles * TILE + BLOCK - 1) / BLOCK * rows * BLOCK);
     const Room<N> room(cut, width);
     room.ask_norm(norms, width);
     room.ask(cut, weight, weight_len);
-    // Those without columns take part in the shuffles of their warp.
-    const u32 row = cut.has() ? cut.row() : 0, from = cut.column();
-    const bool value = to.value(head), normed = head_norms_len > 0 && !value;
-    const float4 own = four_of(bias, bias_len, blockIdx.x * DIM + from);
-    float4 w[1] = {};
-    if (normed)
-        w[0] = *(const float4 *)(head_norms + layer * norms_apart + (to.key(head) ? DIM : 0) + from);
+    const u32 row = cut.row(), from = cut.column(), column = cut.first * TILE + from;
+    const float4 own = cut.has() ? four_of(bias, bias_len, column) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     room.settle_norm();
-    const u32 slot = slots[row];
-    const float4 cosine = *(const float4 *)(angles + (u64)row * DIM + Head<DIM>::pair());
-    const float4 sine = *(const float4 *)(angles + (u64)row * DIM + DIM / 2 + Head<DIM>::pair());
     room.template norm<QUADS>(cut, stream, eps);
     room.settle();
     room.multiply(cut);
     __syncthreads();
-    Head<DIM> x;
-    x.take(0, room.sum(row, from, own));
-    const float inverse = x.inverse(head_eps);
-    if (normed)
-        x.norm(inverse, w);
-    const Head<DIM> rotated = x.rotated(cosine, sine);
-    if (!value)
-        x = rotated;
     if (cut.has())
-        to.put(x, row, layer, head, slot);
+        *(float4 *)(out + ((u64)(column / BLOCK) * rows + row) * BLOCK + column % BLOCK) = room.sum(row, from, own);
 }
 
 // out = silu(gate) · up of gates and ups that are the columns of rms_norm(stream) · weightᵀ + bias; rows of half as
@@ -317,39 +296,23 @@ static __device__ void added(const u16 *weight, u64 weight_len, const u16 *x, u6
             make_uint2(narrowed(sum.x, sum.y), narrowed(sum.z, sum.w));
 }
 
-#define HEADS(NAME, N, QUADS, BLOCKS)                                                                    \
+#define NORMED(NAME, WHAT, OUT, N, QUADS, BLOCKS)                                                        \
     extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)                                        \
         NAME(const u16 *weight, u64 weight_len, const float *stream, u64 stream_len, const float *norms, \
-             u64 norms_len, const float *bias, u64 bias_len, const float *head_norms,                    \
-             u64 head_norms_len, const float *angles, u64 angles_len, const u32 *slots, u64 slots_len,   \
-             u16 *q, u64 q_len, u16 *keys, u64 keys_len, u16 *values, u64 values_len, u64 pages_apart,   \
-             u32 rows, u32 heads, u32 kv_heads, u32 page_size, u32 layers, u32 norms_apart, float eps,   \
-             float head_eps)                                                                             \
-    {                                                                                                    \
-        const Heads<64> to = {q, q_len, keys, keys_len, values, values_len, pages_apart,                 \
-                              heads, kv_heads, page_size};                                               \
-        of_heads<N, QUADS, 64>(weight, weight_len, stream, stream_len, norms, norms_len, bias, bias_len, \
-                               head_norms, head_norms_len, angles, angles_len, slots, slots_len, to,     \
-                               rows, layers, norms_apart, eps, head_eps);                                \
-    }
-
-#define GATED(NAME, N, QUADS, BLOCKS)                                                                    \
-    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)                                        \
-        NAME(const u16 *weight, u64 weight_len, const float *stream, u64 stream_len, const float *norms, \
-             u64 norms_len, const float *bias, u64 bias_len, u16 *out, u64 out_len, u32 rows, u32 tiles, \
+             u64 norms_len, const float *bias, u64 bias_len, OUT *out, u64 out_len, u32 rows, u32 tiles, \
              u32 each, float eps)                                                                        \
     {                                                                                                    \
-        of_gated<N, QUADS>(weight, weight_len, stream, stream_len, norms, norms_len, bias, bias_len,     \
-                           out, out_len, rows, tiles, each, eps);                                        \
+        WHAT<N, QUADS>(weight, weight_len, stream, stream_len, norms, norms_len, bias, bias_len, out,    \
+                       out_len, rows, tiles, each, eps);                                                 \
     }
 
 // Two blocks of threads have their registers on one multiprocessor, so that the next kernel's weight comes while one
 // works; of wider rows they have more.
 #define SHORT(ROWS, N)                                                                                   \
-    HEADS(of_heads_##ROWS, N, 5, 2)                                                                      \
-    HEADS(of_heads_##ROWS##_wide, N, 8, 1)                                                               \
-    GATED(of_gated_##ROWS, N, 5, 2)                                                                      \
-    GATED(of_gated_##ROWS##_wide, N, 8, 1)                                                               \
+    NORMED(of_normed_##ROWS, of_normed, float, N, 5, 2)                                                  \
+    NORMED(of_normed_##ROWS##_wide, of_normed, float, N, 8, 1)                                           \
+    NORMED(of_gated_##ROWS, of_gated, u16, N, 5, 2)                                                      \
+    NORMED(of_gated_##ROWS##_wide, of_gated, u16, N, 8, 1)                                               \
     extern "C" __global__ void __launch_bounds__(THREADS, 2)                                             \
         added_##ROWS(const u16 *weight, u64 weight_len, const u16 *x, u64 x_len, const float *bias,      \
                      u64 bias_len, float *stream, u64 stream_len, u16 *kept, u64 kept_len, u32 steps,    \

@@ -1,23 +1,22 @@
-//! Products of few rows with small weights on a CUDA card, each with what stands before and behind it: a norm, what
-//! becomes of heads, SwiGLU, or the sum with the residual stream.
+//! Products of few rows with small weights on a CUDA card, each with what stands before and behind it: a norm, SwiGLU,
+//! or the sum with the residual stream.
 //!
 //! Such a product takes less than it takes to go from one kernel to the next. A block of threads has some columns and
 //! all of k, so that its sums are whole; what it needs of a norm it makes itself, as often as there are blocks.
 //!
 //! **Order.** That of [`super::cuda`] where each band is shared by [`PHASES`] workers: the bits are those of the other
-//! products, of [`Norms`](crate::norm::cuda::Norms), of [`Rotations`](crate::rope::cuda::Rotations) and of
-//! [`Activations`](crate::activation::cuda::Activations).
+//! products, of [`Norms`](crate::norm::cuda::Norms) and of [`Activations`](crate::activation::cuda::Activations).
 
 use super::cuda::{MOST_ROWS, PHASES, STEP, Shape};
 use crate::cuda::{In, count, source};
 use crate::norm::cuda::Kept;
-use crate::rope::cuda::{Heads, Stored, Turns};
+use device::Element;
 use device::cuda::{
     Cuda, CudaError, CudaSlice, CudaSliceMut, Grid, Kernel, Module, Queue, Source, Writes,
 };
 
 /// The code of the card.
-pub const SOURCE: Source = source!("gemm", "../rope/head.cuh", "short.cu");
+pub const SOURCE: Source = source!("gemm", "short.cu");
 
 /// Columns of a tile.
 const TILE: usize = 16;
@@ -25,16 +24,14 @@ const TILE: usize = 16;
 const THREADS: usize = 512;
 /// Rows that a kernel is made for.
 const ROWS: [usize; 3] = [8, 16, MOST_ROWS];
-/// Elements of a head, which is the work of a block of threads.
-const HEAD: usize = 64;
 /// Widest rows that are normed on their way, by kernels for each.
 const WIDTHS: [usize; 2] = [640, 1024];
 
 /// What stands before and behind a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Around {
-    /// A norm before it, and heads of so many elements behind it: [`Shorts::of_heads`].
-    Heads(usize),
+    /// A norm before it: [`Shorts::of_normed`].
+    Normed,
     /// A norm before it, SwiGLU behind it: [`Shorts::of_gated`].
     Gated,
     /// The residual stream behind it: [`Shorts::added`].
@@ -43,7 +40,7 @@ pub enum Around {
 
 /// What becomes of the stream.
 #[derive(Clone, Copy)]
-enum Sum {
+enum Stored {
     /// It is forgotten.
     Alone = 0,
     /// It is one of the two that are added.
@@ -79,30 +76,9 @@ pub struct Stream<'j> {
     pub eps: f32,
 }
 
-type OfHeads = (
-    In<u16>,
-    In<f32>,
-    In<f32>,
-    In<f32>,
-    In<f32>,
-    In<f32>,
-    In<u32>,
-    Writes<u16>,
-    Writes<u16>,
-    Writes<u16>,
-    u64,
-    u32,
-    u32,
-    u32,
-    u32,
-    u32,
-    u32,
-    f32,
-    f32,
-);
-type Gated = (In<u16>, In<f32>, In<f32>, In<f32>, Writes<u16>, u32, u32, u32, f32);
+type Normed<T> = (In<u16>, In<f32>, In<f32>, In<f32>, Writes<T>, u32, u32, u32, f32);
 /// By [`WIDTHS`], then by [`ROWS`].
-type ByWidth<P> = [[Kernel<P>; 3]; 2];
+type ByWidth<T> = [[Kernel<Normed<T>>; 3]; 2];
 type Added =
     (In<u16>, In<u16>, In<f32>, Writes<f32>, Writes<u16>, u32, u32, u32, u32, u32, u32, u32);
 
@@ -122,8 +98,8 @@ impl Cut {
 /// These products of a card.
 #[derive(Clone)]
 pub struct Shorts {
-    of_heads: ByWidth<OfHeads>,
-    of_gated: ByWidth<Gated>,
+    of_normed: ByWidth<f32>,
+    of_gated: ByWidth<u16>,
     /// By [`ROWS`].
     added: [Kernel<Added>; 3],
     multiprocessors: usize,
@@ -131,9 +107,18 @@ pub struct Shorts {
     shared: u32,
 }
 
-/// The kernel for so many rows of a width, which asks for `shared` bytes of shared memory.
-fn chosen<P>(kernels: &ByWidth<P>, (rows, width): (usize, usize), shared: usize) -> Kernel<P> {
-    kernels[usize::from(width > WIDTHS[0])][sized(rows)].with_shared(count(shared))
+/// Launches a product of normed rows.
+fn launch<T: Element>(
+    queue: &Queue,
+    kernels: &ByWidth<T>,
+    (weight, stream, rows): (Weight<'_>, Stream<'_>, usize),
+    (cut, out): (&Cut, CudaSliceMut<'_, T>),
+) {
+    let Stream { rows: x, norm, eps } = stream;
+    let (tiles, each) = (count(cut.tiles), count(cut.each));
+    let given = (weight.packed, x, norm, weight.biases(), out, count(rows), tiles, each, eps);
+    let kernels = &kernels[usize::from(norm.len() > WIDTHS[0])];
+    queue.launch(&kernels[sized(rows)].with_shared(count(cut.shared)), cut.grid(), given);
 }
 
 /// Which of [`ROWS`] is for so many.
@@ -152,16 +137,16 @@ impl Shorts {
         // arguments, and waits before it reads what kernels write, or writes.
         unsafe {
             Ok(Shorts {
-                of_heads: [
+                of_normed: [
                     [
-                        module.early_kernel("of_heads_8", shared)?,
-                        module.early_kernel("of_heads_16", shared)?,
-                        module.early_kernel("of_heads_32", shared)?,
+                        module.early_kernel("of_normed_8", shared)?,
+                        module.early_kernel("of_normed_16", shared)?,
+                        module.early_kernel("of_normed_32", shared)?,
                     ],
                     [
-                        module.early_kernel("of_heads_8_wide", shared)?,
-                        module.early_kernel("of_heads_16_wide", shared)?,
-                        module.early_kernel("of_heads_32_wide", shared)?,
+                        module.early_kernel("of_normed_8_wide", shared)?,
+                        module.early_kernel("of_normed_16_wide", shared)?,
+                        module.early_kernel("of_normed_32_wide", shared)?,
                     ],
                 ],
                 of_gated: [
@@ -193,22 +178,14 @@ impl Shorts {
     }
 
     fn cut(&self, shape: &Shape, around: Around, rows: usize) -> Option<Cut> {
+        // Tiles of a slot's worth of columns that a thread leaves, and the tiles that make one.
+        let parts = if around == Around::Gated { 2 } else { 1 };
         let norm = if around == Around::Added { 0 } else { shape.k };
-        // What a block has a multiple of, in tiles, and tiles that are left as one.
-        let (least, parts) = match around {
-            Around::Heads(HEAD) => (HEAD / TILE, 1),
-            Around::Heads(_) => return None,
-            Around::Gated => (1, 2),
-            Around::Added => (1, 1),
-        };
-        if rows > MOST_ROWS || norm > WIDTHS[1] || !shape.n.is_multiple_of(least * parts * TILE) {
+        if rows > MOST_ROWS || norm > WIDTHS[1] || !shape.n.is_multiple_of(parts * TILE) {
             return None;
         }
         let tiles = shape.n / (parts * TILE);
-        let each = match around {
-            Around::Heads(_) => least,
-            Around::Gated | Around::Added => tiles.div_ceil(self.multiprocessors),
-        };
+        let each = tiles.div_ceil(self.multiprocessors);
         let (slots, held) = (parts * each, ROWS[sized(rows)]);
         let weight = slots * TILE * shape.k * 2;
         let sums = PHASES * held * (slots * TILE + 4) * 4;
@@ -240,53 +217,28 @@ impl Shorts {
         rows / width
     }
 
-    /// What [`Rotations::store`](crate::rope::cuda::Rotations::store) makes of `rms_norm(stream) · weightᵀ + bias`.
+    /// `rms_norm(stream) · weightᵀ + bias`, left whole: the pieces of [`Shape::whole`].
     ///
     /// # Panics
     /// When it does not [fit](Shorts::fits), or when a slice is shorter than its shape.
-    pub fn of_heads(
+    pub fn of_normed(
         &self,
         queue: &Queue,
-        (weight, heads): (Weight<'_>, Heads),
+        weight: Weight<'_>,
         stream: Stream<'_>,
-        (turns, to): (Turns<'_>, Stored<'_>),
+        out: CudaSliceMut<'_, f32>,
     ) {
-        let (rows, layers) = (Shorts::rows(&stream, &weight.shape), to.layers);
-        let cut = self.expected(&weight, Around::Heads(heads.dim), rows);
-        let columns = layers.count * (heads.q + 2 * heads.kv) * heads.dim;
-        assert_eq!(weight.shape.n, columns, "columns of {heads:?} of {} layers", layers.count);
-        turns.check(heads, rows, &to);
-        let Stream { rows: x, norm, eps } = stream;
-        let kernel = chosen(&self.of_heads, (rows, norm.len()), cut.shared);
-        let given = (
-            weight.packed,
-            x,
-            norm,
-            weight.biases(),
-            turns.norms,
-            turns.angles,
-            turns.slots,
-            to.q,
-            to.keys,
-            to.values,
-            layers.pages_apart as u64,
-            count(rows),
-            count(heads.q),
-            count(heads.kv),
-            count(to.page_size),
-            count(layers.count),
-            count(layers.norms_apart),
-            eps,
-            turns.eps,
-        );
-        queue.launch(&kernel, cut.grid(), given);
+        let rows = Shorts::rows(&stream, &weight.shape);
+        let cut = self.expected(&weight, Around::Normed, rows);
+        assert!(out.len() >= weight.shape.whole().sums(rows), "room for the sums of {rows} rows");
+        launch(queue, &self.of_normed, (weight, stream, rows), (&cut, out));
     }
 
     /// `silu(gate) · up`, narrowed: rows of half as many columns as `rms_norm(stream) · weightᵀ + bias` has, which are the
     /// gates and then the ups.
     ///
     /// # Panics
-    /// As [`Shorts::of_heads`].
+    /// As [`Shorts::of_normed`].
     pub fn of_gated(
         &self,
         queue: &Queue,
@@ -297,18 +249,14 @@ impl Shorts {
         let rows = Shorts::rows(&stream, &weight.shape);
         let cut = self.expected(&weight, Around::Gated, rows);
         assert!(out.len() >= rows * weight.shape.n / 2, "{rows} rows of half of the columns");
-        let Stream { rows: x, norm, eps } = stream;
-        let kernel = chosen(&self.of_gated, (rows, norm.len()), cut.shared);
-        let (biases, tiles, each) = (weight.biases(), count(cut.tiles), count(cut.each));
-        let given = (weight.packed, x, norm, biases, out, count(rows), tiles, each, eps);
-        queue.launch(&kernel, cut.grid(), given);
+        launch(queue, &self.of_gated, (weight, stream, rows), (&cut, out));
     }
 
     /// `stream += x · weightᵀ + bias`; `x` are rows one behind the other, the stream has as many. `kept`, where it is
     /// wanted, becomes a copy.
     ///
     /// # Panics
-    /// As [`Shorts::of_heads`].
+    /// As [`Shorts::of_normed`].
     pub fn added(
         &self,
         queue: &Queue,
@@ -316,13 +264,13 @@ impl Shorts {
         x: CudaSlice<'_, u16>,
         (stream, kept): (CudaSliceMut<'_, f32>, Option<Kept<'_>>),
     ) {
-        self.put_sum(queue, (weight, Sum::Added), x, (stream, kept));
+        self.put_sum(queue, (weight, Stored::Added), x, (stream, kept));
     }
 
     /// `stream = x · weightᵀ + bias`, as [`Shorts::added`] to a stream of zeros.
     ///
     /// # Panics
-    /// As [`Shorts::of_heads`].
+    /// As [`Shorts::of_normed`].
     pub fn begun(
         &self,
         queue: &Queue,
@@ -330,13 +278,13 @@ impl Shorts {
         x: CudaSlice<'_, u16>,
         stream: CudaSliceMut<'_, f32>,
     ) {
-        self.put_sum(queue, (weight, Sum::Alone), x, (stream, None));
+        self.put_sum(queue, (weight, Stored::Alone), x, (stream, None));
     }
 
     fn put_sum(
         &self,
         queue: &Queue,
-        (weight, sum): (Weight<'_>, Sum),
+        (weight, stored): (Weight<'_>, Stored),
         x: CudaSlice<'_, u16>,
         (stream, kept): (CudaSliceMut<'_, f32>, Option<Kept<'_>>),
     ) {
@@ -362,7 +310,7 @@ impl Shorts {
             count(cut.each),
             count(first),
             count(stride),
-            sum as u32,
+            stored as u32,
         );
         queue.launch(&self.added[sized(rows)].with_shared(count(cut.shared)), cut.grid(), given);
     }

@@ -4,8 +4,6 @@
 use crate::card;
 use crate::card::{Buffer, Card, close, narrowed, widened};
 use crate::random::Random;
-use crate::rope;
-use crate::rope::{Case, Step};
 use crate::small::BF16;
 use kernels::activation::cuda::Activations;
 use kernels::bias::cuda::Biases;
@@ -13,7 +11,6 @@ use kernels::cuda::Pieces;
 use kernels::gemm::cuda::{Behind, Layout, Lines, Products, Shape};
 use kernels::gemm::short::{Around, Shorts, Stream, Weight};
 use kernels::norm::cuda::{Kept, Norms};
-use kernels::rope::cuda::{Heads, Stored, Turns};
 
 /// What is added to the mean square.
 const EPS: f32 = 1e-5;
@@ -51,20 +48,6 @@ impl Given {
             }
         }
         both
-    }
-
-    /// What pieces add up to.
-    fn sums(&self, card: &Card, products: &Products, pieces: &Buffer<f32>) -> Vec<f32> {
-        let (shape, rows, lane) = (self.shape, self.rows, &card.lanes.forward);
-        let (mut out, products) = (card.put(&vec![f32::NAN; rows * shape.n]), products.clone());
-        lane.launch(
-            "gather",
-            (lane.queue(), pieces.read(lane).view(), out.write(lane).view()),
-            move |(queue, at, out)| {
-                products.gather(queue, Pieces { at, shape, rows: rows as u32 }, out);
-            },
-        );
-        card.get(&out)
     }
 
     /// The product with rows of bf16 by the kernels that do nothing else: its pieces.
@@ -143,78 +126,48 @@ fn weight_of<'j>(
 
 /// Rows on both sides of what kernels are made for.
 const ROWS: [usize; 8] = [1, 3, 8, 9, 16, 17, 31, 32];
-/// Heads, layers, elements of a row and tokens of a page.
-const HEADED: [((usize, usize), usize, usize, usize); 5] = [
-    ((9, 3), 1, 576, 16),
-    ((0, 3), 3, 576, 8),
-    ((4, 1), 1, 128, 1),
-    ((0, 1), 2, 160, 4),
-    ((2, 2), 1, 896, 16),
-];
+/// Shapes of small models, and such that leave the last block of threads with less or blocks with several tiles.
+const NORMED: [(usize, usize); 6] =
+    [(960, 576), (3072, 576), (576, 576), (16, 128), (5120, 160), (2576, 1024)];
 
 #[test]
-fn heads_of_normed_rows_are_those_of_three_kernels() {
+fn products_of_normed_rows_are_those_of_two_kernels() {
     let (card, mut random) = (card(), Random::fresh());
     let shorts = Shorts::load(&card.cuda).expect("the short products load");
-    let products = Products::load(&card.cuda).expect("the products load");
-    let lane = &card.lanes.forward;
-    for ((q, kv), layers, k, page_size) in HEADED {
+    let (products, lane) = (Products::load(&card.cuda).expect("they load"), &card.lanes.forward);
+    for (n, k) in NORMED {
         for rows in ROWS {
-            let heads = Heads { q, kv, dim: 64 };
-            let n = layers * (q + 2 * kv) * 64;
             let given = Given::fresh(&card, &mut random, (n, k), rows);
-            let shape = given.shape;
-            assert!(shorts.fits(&shape, Around::Heads(64), rows), "{n} × {k} fits");
-            let requests = [(random.below(3000), rows - rows / 3), (random.below(200), rows / 3)];
-            let case =
-                Case::new(&card, (heads, layers), Step::new(&mut random, page_size, &requests));
+            let (shape, whole) = (given.shape, given.shape.whole());
+            assert!(shorts.fits(&shape, Around::Normed, rows), "{n} × {k} fits");
             let (stream, norm) = (random.floats(rows * k, 2.0), random.floats(k, 1.5));
             let (x, weights) = (card.put(&stream), card.put(&norm));
-            let normed_heads = random.below(2) * layers;
-            let head_norms = random.floats(normed_heads * 2 * 64, 1.5);
+            let mut out = card.put(&vec![f32::NAN; whole.sums(rows)]);
+            let mut sums =
+                [card.put(&vec![f32::NAN; rows * n]), card.put(&vec![f32::NAN; rows * n])];
             let pieces = given.pieces(&card, &normed(&card, (&stream, &norm), None).0);
-            let want = case.store(&card, (shape, &pieces), &head_norms);
-            let [mut own_q, mut keys, mut values] = case.room(&card);
-            let (shorts, layers) = (shorts.clone(), case.layers());
-            let of_heads = card.put(&head_norms);
+            let [own, of_two] = &mut sums;
+            let (shorts, products) = (shorts.clone(), products.clone());
             lane.launch(
                 "short",
                 (
                     (lane.queue(), given.packed.read(lane).view(), given.biases.read(lane).view()),
-                    (x.read(lane).view(), weights.read(lane).view()),
-                    (
-                        of_heads.read(lane).view(),
-                        case.angles.read(lane).view(),
-                        case.slots.read(lane).view(),
-                    ),
-                    (own_q.write(lane).view(), keys.write(lane).view(), values.write(lane).view()),
+                    (x.read(lane).view(), weights.read(lane).view(), pieces.read(lane).view()),
+                    (out.write(lane).view(), own.write(lane).view(), of_two.write(lane).view()),
                 ),
-                move |(
-                    (queue, packed, bias),
-                    (rows, norm),
-                    (norms, angles, slots),
-                    (q, keys, values),
-                )| {
-                    let stream = Stream { rows, norm, eps: EPS };
-                    let turns = Turns { norms, eps: rope::EPS, angles, slots };
-                    let to = Stored { q, keys, values, page_size, layers };
-                    shorts.of_heads(
-                        queue,
-                        (weight_of(shape, packed, bias), heads),
-                        stream,
-                        (turns, to),
-                    );
+                move |((queue, packed, bias), (stream, norm, pieces), (mut out, own, of_two))| {
+                    let stream = Stream { rows: stream, norm, eps: EPS };
+                    let weight = weight_of(shape, packed, bias);
+                    shorts.of_normed(queue, weight, stream, out.all());
+                    let rows = rows as u32;
+                    products.gather(queue, Pieces { at: out.read(), shape: whole, rows }, own);
+                    products.gather(queue, Pieces { at: pieces, shape, rows }, of_two);
                 },
             );
-            let got = [card.get(&own_q), card.get(&keys), card.get(&values)];
-            assert!(
-                got == want,
-                "{rows} rows of {n} × {k} have the bits of a norm, a product and a rotation"
-            );
-            let sums = given.sums(&card, &products, &pieces);
-            case.check_heads(&got, &sums, &head_norms, &card.get(&case.angles));
+            let (got, two) = (card.get(&sums[0]), card.get(&sums[1]));
+            assert!(got == two, "{rows} rows of {n} × {k} have the bits of a norm and a product");
             let (want, sizes) = given.reference(&normed_in_f64(&stream, &norm));
-            close("product of normed rows", &sums, &want, |i| sizes[i] * BF16);
+            close("product of normed rows", &got, &want, |i| sizes[i] * BF16);
         }
     }
 }
@@ -335,13 +288,10 @@ fn only_small_products_are_short() {
     for (n, k) in [(4096, 4096), (49_152, 576), (6144, 4096), (24_576, 4096), (100, 576), (960, 96)]
     {
         let shape = Shape::new(n, k, all);
-        for around in [Around::Heads(64), Around::Gated, Around::Added] {
+        for around in [Around::Normed, Around::Gated, Around::Added] {
             assert!(!shorts.fits(&shape, around, 1), "{n} × {k}, {around:?}");
         }
     }
     let shape = Shape::new(960, 576, all);
-    assert!(shorts.fits(&shape, Around::Heads(64), 32));
-    assert!(
-        !shorts.fits(&shape, Around::Heads(64), 33) && !shorts.fits(&shape, Around::Heads(128), 8)
-    );
+    assert!(shorts.fits(&shape, Around::Normed, 32) && !shorts.fits(&shape, Around::Normed, 33));
 }

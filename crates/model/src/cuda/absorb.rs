@@ -1,9 +1,9 @@
 //! Absorbing: a drafter's keys and values of rows of features.
 
-use super::pass::{Input, Program, Rest, Work, pieces, times};
+use super::pass::{Input, Program, Work, pieces, times};
 use super::short::Way;
-use kernels::gemm::cuda::Layout;
-use kernels::rope::cuda::{Layers, Placed, StepRows, Stored, Turns};
+use kernels::gemm::cuda::{Layout, Shape};
+use kernels::rope::cuda::{Heads, Layers, Placed, StepRows, Stored, Turns};
 use std::ops::Range;
 
 impl Program {
@@ -46,24 +46,24 @@ impl Program {
             self.norm(work, norm, (tile, layout), Some(&drafter.fc), None);
         });
         self.product(work, (&drafter.kv, Input::Hidden(layout)), rows, |work, tile| {
-            let (turns, to, rest) = self.with_context(work, (rows, tile));
-            let projected = pieces(rest.pieces, drafter.kv.shape, tile);
-            self.kernels.rotations.store(rest.queue, (drafter.absorbed(), projected), turns, to);
+            self.store_context(work, drafter.kv.shape, (rows, tile));
         });
     }
 
-    /// What the heads of a tile's rows, of `rows` in all, are made with, and where they go: k and v of all layers.
-    pub(super) fn with_context<'w>(
+    /// Stores what a product of shape `left` is of a tile's rows, of `rows` in all: k and v of all layers.
+    pub(super) fn store_context(
         &self,
-        work: &'w mut Work<'_>,
+        work: &mut Work<'_>,
+        left: Shape,
         (rows, tile): (usize, &Range<usize>),
-    ) -> (Turns<'w>, Stored<'w>, Rest<'w>) {
+    ) {
         let drafter = self.drafter();
         let (body, sizes) = (&drafter.body, &drafter.body.sizes);
         let (first, each) = (self.pool(body.first), self.room.pool(&self.plan));
         let pool = first.start..first.start + body.layers.len() * each;
         let (norms, norms_apart) = drafter.head_norms();
         let scratch = &mut work.scratch;
+        let projected = pieces(&scratch.pieces, left, tile);
         let turns = Turns {
             norms: work.vectors.range(norms),
             eps: sizes.head_eps(),
@@ -77,7 +77,7 @@ impl Program {
             page_size: self.room.page_size,
             layers: Layers { count: body.layers.len(), pages_apart: each, norms_apart },
         };
-        let rest = Rest { queue: work.queue, pieces: &scratch.pieces, x: &scratch.x };
-        (turns, to, rest)
+        let heads = Heads { q: 0, ..sizes.heads };
+        self.kernels.rotations.store(work.queue, (heads, projected), turns, to);
     }
 }

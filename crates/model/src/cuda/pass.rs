@@ -36,13 +36,6 @@ pub(crate) struct Work<'j> {
     pub(crate) scratch: Scratch<'j>,
 }
 
-/// What heads are made of, beside what they are made with and where they go.
-pub(super) struct Rest<'w> {
-    pub(super) queue: &'w Queue,
-    pub(super) pieces: &'w CudaSliceMut<'w, f32>,
-    pub(super) x: &'w CudaSliceMut<'w, f32>,
-}
-
 /// What multiplies a weight.
 #[derive(Clone, Copy)]
 pub(crate) enum Input {
@@ -304,7 +297,7 @@ impl Program {
             let sight = sight.map(|sight| sight[i]);
             let kind = if sight.is_some() { Kind::Block } else { Kind::Causal };
             self.product(work, (&layer.qkv, Input::Hidden(layout)), rows, |work, tile| {
-                self.store(work, body, layer, (at, kind, cut), tile);
+                self.store(work, body, (layer, layer.qkv.shape), (at, kind, cut), tile);
             });
             self.attend(work, body, layer, (at, sight, cut));
             self.product(work, (&layer.o, Input::Attended(layout)), rows, |work, tile| {
@@ -336,30 +329,18 @@ impl Program {
         at * each..(at + 1) * each
     }
 
-    /// Rotates a tile's q, k and v and puts them where attention finds them.
-    fn store(
+    /// Rotates what a product of shape `left` is of a tile's q, k and v, and puts them where attention finds them.
+    pub(super) fn store(
         &self,
         work: &mut Work<'_>,
         body: &Body,
-        layer: &Layer,
+        (layer, left): (&Layer, Shape),
         (at, kind, cut): (usize, Kind, &Cut),
         tile: &Range<usize>,
     ) {
-        let (turns, to, rest) = self.with_heads(work, (body, layer), (at, kind, cut), tile);
-        let projected = pieces(rest.pieces, layer.qkv.shape, tile);
-        self.kernels.rotations.store(rest.queue, (body.sizes.heads, projected), turns, to);
-    }
-
-    /// What a tile's heads are made with, and where they go.
-    pub(super) fn with_heads<'w>(
-        &self,
-        work: &'w mut Work<'_>,
-        (body, layer): (&Body, &Layer),
-        (at, kind, cut): (usize, Kind, &Cut),
-        tile: &Range<usize>,
-    ) -> (Turns<'w>, Stored<'w>, Rest<'w>) {
         let (pool, sizes) = (self.pool(at), &body.sizes);
         let scratch = &mut work.scratch;
+        let projected = pieces(&scratch.pieces, left, tile);
         let (slots, keys, values, page_size) = match kind {
             Kind::Block => {
                 let own = scratch.batch.read().range(cut.regions.own());
@@ -377,8 +358,8 @@ impl Program {
             slots: slots.range(tile.clone()),
         };
         let q = scratch.q.range(times(tile, sizes.queries()));
-        let rest = Rest { queue: work.queue, pieces: &scratch.pieces, x: &scratch.x };
-        (turns, Stored { q, keys, values, page_size, layers: Layers::ONE }, rest)
+        let to = Stored { q, keys, values, page_size, layers: Layers::ONE };
+        self.kernels.rotations.store(work.queue, (sizes.heads, projected), turns, to);
     }
 
     pub(super) fn attend(

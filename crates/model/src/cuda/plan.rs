@@ -8,7 +8,6 @@ use crate::dflash_config::DflashConfig;
 use crate::error::LoadError;
 use kernels::attention::Sight;
 use kernels::gemm::cuda::Shape;
-use kernels::rope::cuda::Heads;
 use std::ops::Range;
 use std::path::Path;
 
@@ -61,11 +60,6 @@ pub(crate) struct Drafter {
 }
 
 impl Drafter {
-    /// The heads of what is absorbed.
-    pub(crate) fn absorbed(&self) -> Heads {
-        Heads { q: 0, ..self.body.sizes.heads }
-    }
-
     /// The head norms of all layers, and how far those of one are from those of the next.
     pub(crate) fn head_norms(&self) -> (Range<usize>, usize) {
         let starts: Vec<usize> =

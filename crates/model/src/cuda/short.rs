@@ -3,7 +3,7 @@
 
 use super::batch::{Cut, Kind};
 use super::pass::{Program, Work, kept, tapped, times};
-use super::plan::{Body, Layer, Weight};
+use super::plan::{Body, Weight};
 use kernels::attention::Sight;
 use kernels::gemm::cuda::Layout;
 use kernels::gemm::short::{self, Around, Stream};
@@ -32,7 +32,7 @@ impl Program {
     pub(super) fn way(&self, body: &Body, rows: usize) -> Way {
         let layer = &body.layers[0];
         let products = [
-            (&layer.qkv, Around::Heads(body.sizes.heads.dim)),
+            (&layer.qkv, Around::Normed),
             (&layer.o, Around::Added),
             (&layer.gate_up, Around::Gated),
             (&layer.down, Around::Added),
@@ -43,8 +43,7 @@ impl Program {
     /// How `rows` rows are absorbed.
     pub(super) fn way_to_absorb(&self, rows: usize) -> Way {
         let drafter = self.drafter();
-        let heads = Around::Heads(drafter.body.sizes.heads.dim);
-        self.way_of([(&drafter.kv, heads), (&drafter.fc, Around::Added)], rows)
+        self.way_of([(&drafter.kv, Around::Normed), (&drafter.fc, Around::Added)], rows)
     }
 
     fn way_of<'p>(
@@ -71,7 +70,9 @@ impl Program {
             let at = body.first + i;
             let sight = sight.map(|sight| sight[i]);
             let kind = if sight.is_some() { Kind::Block } else { Kind::Causal };
-            self.heads(work, (body, layer), (at, kind, cut), &all);
+            self.of_normed(work, &layer.qkv, (&layer.attention_norm, sizes.eps), &all);
+            let left = layer.qkv.shape.whole();
+            self.store(work, body, (layer, left), (at, kind, cut), &all);
             self.attend(work, body, layer, (at, sight, cut));
             let stream = times(&all, sizes.hidden);
             let (o, down) = (on_card(work, &layer.o), on_card(work, &layer.down));
@@ -91,35 +92,29 @@ impl Program {
         self.norm(work, (&body.norm, sizes.eps), (&all, Layout::Rows), None, None);
     }
 
-    /// Puts q, k and v of normed rows of the stream where attention finds them.
-    fn heads(
+    /// What is left of the product of `weight` with normed rows of the stream.
+    fn of_normed(
         &self,
         work: &mut Work<'_>,
-        (body, layer): (&Body, &Layer),
-        (at, kind, cut): (usize, Kind, &Cut),
+        weight: &Weight,
+        (norm, eps): (&Range<usize>, f32),
         rows: &Range<usize>,
     ) {
-        let sizes = &body.sizes;
-        let weight = (on_card(work, &layer.qkv), sizes.heads);
-        let norm = work.vectors.range(layer.attention_norm.clone());
-        let (turns, to, rest) = self.with_heads(work, (body, layer), (at, kind, cut), rows);
-        let stream = rest.x.read().range(times(rows, sizes.hidden));
-        let stream = Stream { rows: stream, norm, eps: sizes.eps };
-        self.kernels.shorts.of_heads(rest.queue, weight, stream, (turns, to));
+        let (weight, norm) = (on_card(work, weight), work.vectors.range(norm.clone()));
+        let scratch = &mut work.scratch;
+        let stream = scratch.x.read().range(times(rows, norm.len()));
+        let stream = Stream { rows: stream, norm, eps };
+        self.kernels.shorts.of_normed(work.queue, weight, stream, scratch.pieces.all());
     }
 
     /// As [`Program::absorb`], behind places.
     pub(super) fn short_absorb(&self, work: &mut Work<'_>, rows: usize) {
         let (drafter, all) = (self.drafter(), 0..rows);
-        let (fc, kv) = (on_card(work, &drafter.fc), on_card(work, &drafter.kv));
-        let (sizes, shorts) = (&drafter.body.sizes, &self.kernels.shorts);
-        let scratch = &mut work.scratch;
+        let fc = on_card(work, &drafter.fc);
+        let (scratch, sizes) = (&mut work.scratch, &drafter.body.sizes);
         let stream = scratch.x.range(times(&all, sizes.hidden));
-        shorts.begun(work.queue, fc, scratch.features.read(), stream);
-        let norm = work.vectors.range(drafter.hidden_norm.clone());
-        let (turns, to, rest) = self.with_context(work, (rows, &all));
-        let stream = rest.x.read().range(times(&all, sizes.hidden));
-        let stream = Stream { rows: stream, norm, eps: sizes.eps };
-        shorts.of_heads(rest.queue, (kv, drafter.absorbed()), stream, (turns, to));
+        self.kernels.shorts.begun(work.queue, fc, scratch.features.read(), stream);
+        self.of_normed(work, &drafter.kv, (&drafter.hidden_norm, sizes.eps), &all);
+        self.store_context(work, drafter.kv.shape.whole(), (rows, &all));
     }
 }
