@@ -52,8 +52,8 @@ pub(crate) enum Part {
     ContextStore,
     Head,
     Choose,
-    /// How sure the drafter is.
-    Confidence,
+    /// With how sure the drafter is.
+    ChooseDrafts,
     Accept,
 }
 
@@ -72,7 +72,7 @@ impl Part {
         Part::Store,
         Part::ContextStore,
         Part::Choose,
-        Part::Confidence,
+        Part::ChooseDrafts,
         Part::Embed,
         Part::Places,
         Part::Accept,
@@ -95,12 +95,12 @@ impl Part {
             Part::ContextStore => "store of context",
             Part::Head => "product head",
             Part::Choose => "choice",
-            Part::Confidence => "confidence",
+            Part::ChooseDrafts => "choice of drafts",
             Part::Accept => "acceptance",
         }
     }
 
-    /// How often a step launches it. Attention may be two kernels, a choice is two.
+    /// How often a step launches it. Attention may be two kernels, a choice is three.
     pub(crate) const fn launches(self, model: &Model, step: Step, way: Way) -> usize {
         let drafted = match step {
             Step::Plain => 0,
@@ -108,7 +108,8 @@ impl Part {
         };
         let passes = if drafted > 0 { 2 } else { 1 };
         match self {
-            Part::Places | Part::Embed | Part::Head | Part::Choose => passes,
+            Part::Places | Part::Embed | Part::Head => passes,
+            Part::Choose => 1,
             Part::Qkv | Part::Store | Part::Attend | Part::O | Part::GateUp | Part::Down => {
                 model.layers + drafted
             }
@@ -123,7 +124,7 @@ impl Part {
                 Way::Long => 2 * (model.layers + drafted) + if drafted > 0 { 3 } else { 1 },
             },
             Part::ContextKv | Part::ContextStore => drafted,
-            Part::Fc | Part::Confidence | Part::Accept => passes - 1,
+            Part::Fc | Part::ChooseDrafts | Part::Accept => passes - 1,
         }
     }
 
@@ -136,7 +137,7 @@ impl Part {
             | Part::Fc
             | Part::Head
             | Part::Choose
-            | Part::Confidence
+            | Part::ChooseDrafts
             | Part::Accept => AGAIN,
             Part::Norm
             | Part::Qkv
@@ -170,7 +171,7 @@ impl Part {
             Part::Swiglu => sums(&layer.gate_up) + row(2 * model.ffn),
             Part::Store => sums(&layer.qkv) + row(2 * q + 4 * kv),
             Part::ContextStore => sums(&plan.drafter[0].kv) + row(4 * kv),
-            Part::Choose | Part::Confidence => sums(&plan.head),
+            Part::Choose | Part::ChooseDrafts => sums(&plan.head),
             Part::Embed => row(6 * hidden),
             Part::Places => row(4 * model.heads.dim + 16),
             Part::Accept => row(12),
