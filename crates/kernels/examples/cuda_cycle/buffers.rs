@@ -77,6 +77,7 @@ impl Buffers {
                 put(lanes, &frequencies),
                 put(lanes, &[0.0; WIDTH]),
                 float(WIDTH),
+                float(2 * chunks),
             ],
             words: vec![
                 put(lanes, &ids),
@@ -164,6 +165,8 @@ pub(crate) struct Work<'j> {
     pub(crate) temperatures: CudaSliceMut<'j, f32>,
     /// How sure the drafter is of each draft.
     pub(crate) confidences: CudaSliceMut<'j, f32>,
+    /// What chunks of ids weigh.
+    pub(crate) chunks: CudaSliceMut<'j, f32>,
     /// The anchor and masks.
     pub(crate) masks: CudaSliceMut<'j, u32>,
     /// The anchor and drafts.
@@ -234,6 +237,7 @@ impl<'j> Work<'j> {
             frequencies: float(),
             temperatures: float(),
             confidences: float(),
+            chunks: float(),
             masks: word(),
             tokens: word(),
             choices: word(),

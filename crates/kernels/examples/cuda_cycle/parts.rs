@@ -52,8 +52,8 @@ pub(crate) enum Part {
     ContextStore,
     Head,
     Choose,
-    /// How sure the drafter is.
-    Confidence,
+    /// With how sure the drafter is.
+    ChooseDrafts,
     Accept,
 }
 
@@ -72,7 +72,7 @@ impl Part {
         Part::Store,
         Part::ContextStore,
         Part::Choose,
-        Part::Confidence,
+        Part::ChooseDrafts,
         Part::Embed,
         Part::Places,
         Part::Accept,
@@ -95,12 +95,12 @@ impl Part {
             Part::ContextStore => "store of context",
             Part::Head => "product head",
             Part::Choose => "choice",
-            Part::Confidence => "confidence",
+            Part::ChooseDrafts => "choice of drafts",
             Part::Accept => "acceptance",
         }
     }
 
-    /// How often a step launches it. Attention may be two kernels, a choice is two.
+    /// How often a step launches it. Attention may be two kernels, a choice is three.
     pub(crate) const fn launches(self, model: &Model, step: Step, way: Way) -> usize {
         let drafted = match step {
             Step::Plain => 0,
@@ -108,11 +108,12 @@ impl Part {
         };
         let passes = if drafted > 0 { 2 } else { 1 };
         match self {
-            Part::Places | Part::Embed | Part::Head | Part::Choose => passes,
-            Part::Qkv | Part::Attend | Part::O | Part::GateUp | Part::Down => {
+            Part::Places | Part::Embed | Part::Head => passes,
+            Part::Choose => 1,
+            Part::Qkv | Part::Store | Part::Attend | Part::O | Part::GateUp | Part::Down => {
                 model.layers + drafted
             }
-            Part::Store | Part::Swiglu => match way {
+            Part::Swiglu => match way {
                 Way::Short => 0,
                 Way::Long => model.layers + drafted,
             },
@@ -122,7 +123,7 @@ impl Part {
                 // Two a layer, one behind each embedding, and one behind the product of features.
                 Way::Long => 2 * (model.layers + drafted) + if drafted > 0 { 3 } else { 1 },
             },
-            Part::Fc | Part::ContextKv | Part::ContextStore | Part::Confidence | Part::Accept => {
+            Part::Fc | Part::ContextKv | Part::ContextStore | Part::ChooseDrafts | Part::Accept => {
                 passes - 1
             }
         }
@@ -138,7 +139,7 @@ impl Part {
             | Part::ContextStore
             | Part::Head
             | Part::Choose
-            | Part::Confidence
+            | Part::ChooseDrafts
             | Part::Accept => AGAIN,
             Part::Norm
             | Part::Qkv
@@ -172,7 +173,7 @@ impl Part {
             Part::Swiglu => sums(&layer.gate_up) + row(2 * model.ffn),
             Part::Store => sums(&layer.qkv) + row(2 * q + 4 * kv),
             Part::ContextStore => sums(&plan.kv) + row(4 * kv * model.draft_layers),
-            Part::Choose | Part::Confidence => sums(&plan.head),
+            Part::Choose | Part::ChooseDrafts => sums(&plan.head),
             Part::Embed => row(6 * hidden),
             Part::Places => row(4 * model.heads.dim + 16),
             Part::Accept => row(12),

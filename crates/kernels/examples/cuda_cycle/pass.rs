@@ -31,7 +31,6 @@ pub(crate) struct Kernels {
     rotations: Rotations,
     attention: Attention,
     choices: Choices,
-    confidences: Confidences,
     acceptance: Acceptance,
 }
 
@@ -46,7 +45,6 @@ impl Kernels {
             rotations: Rotations::load(cuda)?,
             attention: Attention::load(cuda)?,
             choices: Choices::load(cuda)?,
-            confidences: Confidences::load(cuda)?,
             acceptance: Acceptance::load(cuda)?,
         })
     }
@@ -219,8 +217,8 @@ impl Program {
             Part::ContextKv => self.project(work, &plan.kv),
             Part::ContextStore => self.store(work, &plan.kv, context),
             Part::Head => self.product(work, &plan.head, Input::Hidden),
-            Part::Choose => self.choose(work, 0),
-            Part::Confidence => self.confidence(work, 1),
+            Part::Choose => self.choose(work, Choice::Target),
+            Part::ChooseDrafts => self.choose(work, Choice::Drafts),
             Part::Accept => self.accept(work),
         }
     }
@@ -468,8 +466,8 @@ impl Program {
         self.kernels.attention.launch(work.queue, attended, q, parts, out);
     }
 
-    /// The head's choices for the rows from `first` on.
-    fn choose(&self, work: &mut Work<'_>, first: usize) {
+    /// The head's choices: for all rows, or for those behind the anchor with how sure the drafter is.
+    fn choose(&self, work: &mut Work<'_>, of: Choice) {
         let logits =
             Pieces { at: work.pieces.read(), shape: self.plan.head.shape, rows: self.rows() };
         let room = Room {
@@ -478,27 +476,28 @@ impl Program {
             scores: work.scores.all(),
             drawn: work.drawn.all(),
         };
+        let (first, shift) = match of {
+            Choice::Target => (0, 1),
+            Choice::Drafts => (1, 0),
+        };
         let draws = Draws {
             temperatures: work.temperatures.read(),
             seeds: work.seeds.read(),
             positions: work.positions.read(),
-            shift: u32::from(first == 0),
+            shift,
             sampled: Sampled::Some,
         };
-        let out = if first == 0 { &mut work.choices } else { &mut work.tokens };
-        let out = out.range(first..self.rows);
+        let rows = first..self.rows;
+        let out = match of {
+            Choice::Target => (work.choices.range(rows), None),
+            Choice::Drafts => {
+                let out = work.confidences.range(rows.clone());
+                let sure = Confidences { weights: work.chunks.all(), out };
+                (work.tokens.range(rows), Some(sure))
+            }
+        };
         let allowed = (logits, self.plan.model.vocab);
         self.kernels.choices.launch(work.queue, allowed, first, draws, room, out);
-    }
-
-    /// How sure the drafter is of the rows from `first` on.
-    fn confidence(&self, work: &mut Work<'_>, first: usize) {
-        let logits =
-            Pieces { at: work.pieces.read(), shape: self.plan.head.shape, rows: self.rows() };
-        let (drafts, out) = (first..self.rows, work.confidences.range(first..self.rows));
-        let chosen = (first, work.tokens.read().range(drafts));
-        let allowed = (logits, self.plan.model.vocab);
-        self.kernels.confidences.launch(work.queue, allowed, chosen, work.scores.all(), out);
     }
 
     /// Absorbs the features of the rows, and drafts.
@@ -519,8 +518,7 @@ impl Program {
         self.embed(work, true);
         self.layers(work, (&plan.drafter, plan.target.len()), true);
         self.product(work, &plan.head, Input::Hidden);
-        self.choose(work, 1);
-        self.confidence(work, 1);
+        self.choose(work, Choice::Drafts);
     }
 
     /// Verifies the rows.
@@ -530,7 +528,7 @@ impl Program {
         self.embed(work, false);
         self.layers(work, (&plan.target, 0), false);
         self.product(work, &plan.head, Input::Hidden);
-        self.choose(work, 0);
+        self.choose(work, Choice::Target);
     }
 
     fn accept(&self, work: &mut Work<'_>) {
@@ -545,6 +543,15 @@ impl Program {
         self.kernels.acceptance.launch(work.queue, tokens, choices, starts, published);
         work.queue.copy(work.masks.read().range(0..1), work.tokens.range(0..1));
     }
+}
+
+/// What is chosen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Choice {
+    /// What the target says behind each row.
+    Target,
+    /// What the drafter proposes for each mask.
+    Drafts,
 }
 
 /// Where keys and values go.

@@ -5,7 +5,7 @@
 //! any order. A token where the sum of weights comes within rounding of `top_p` may fall on the other side
 //! than on the CPU.
 //!
-//! How likely a draft's choice was is another operation, [`Confidences`], which follows the choice.
+//! How likely a draft's choice is, its [`Confidences`], is found while it is made, where it is asked for.
 
 mod rules;
 
@@ -17,9 +17,7 @@ use device::cuda::{
 };
 
 /// The code of the card.
-pub const SOURCE: Source = source!("choose");
-/// That of [`Confidences`].
-pub const CONFIDENCE_SOURCE: Source = source!("choose", "confidence.cu");
+pub const SOURCE: Source = source!("choose", "kernel.cu", "confidence.cu");
 
 const THREADS: u32 = 256;
 /// Threads that look for what the filters leave of a row.
@@ -28,6 +26,7 @@ const CUTTERS: u32 = 1024;
 const CHUNK: usize = 2048;
 
 type Largest = (In<f32>, Writes<f32>, Writes<u32>, u32, u32, u32, u32, u32, u32, u32);
+type Weigh = (In<f32>, Writes<f32>, Writes<u32>, Writes<f32>, u32, u32, u32, u32, u32, u32, u32);
 type Draw = (
     In<f32>,
     In<f32>,
@@ -48,6 +47,26 @@ type Draw = (
 );
 type Chosen =
     (In<f32>, In<u32>, In<f32>, In<f64>, In<u32>, In<u32>, In<u32>, Writes<u32>, u32, u32, u32);
+type ChosenWeighed = (
+    In<f32>,
+    In<u32>,
+    In<f32>,
+    In<f64>,
+    In<u32>,
+    In<u32>,
+    In<u32>,
+    Writes<u32>,
+    In<f32>,
+    In<f32>,
+    Writes<f32>,
+    u32,
+    u32,
+    u32,
+    u32,
+    u32,
+    u32,
+    u32,
+);
 type ShapeRows = (
     In<f32>,
     In<u32>,
@@ -82,8 +101,6 @@ type DrawShaped = (
     u32,
     u32,
 );
-type Weigh = (In<f32>, In<u32>, Writes<f64>, u32, u32, u32, u32, u32, u32);
-type Confidence = (In<f64>, Writes<f32>, u32);
 
 /// Whether any row of a launch is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -131,14 +148,27 @@ pub struct RuledRoom<'j> {
     pub cuts: CudaSliceMut<'j, f32>,
 }
 
+/// How likely each choice is by its row of the product, among the ids below `allowed` and whatever its rules:
+/// as [`super::confidences`].
+pub struct Confidences<'j> {
+    /// Room for the weights of each chunk: two floats for each of [`Choices::chunks`] a row.
+    pub weights: CudaSliceMut<'j, f32>,
+    /// Where they go, an entry for each choice.
+    pub out: CudaSliceMut<'j, f32>,
+}
+
 /// The choices of a card.
 #[derive(Clone)]
 pub struct Choices {
     largest: Kernel<Largest>,
     /// The same of products that were left whole.
     largest_whole: Kernel<Largest>,
+    /// As `largest`, where it is asked how likely choices are.
+    weigh: Kernel<Weigh>,
+    weigh_whole: Kernel<Weigh>,
     draw: Kernel<Draw>,
     chosen: Kernel<Chosen>,
+    chosen_weighed: Kernel<ChosenWeighed>,
     shape: Kernel<ShapeRows>,
     largest_shaped: Kernel<LargestShaped>,
     cut: Kernel<CutRows>,
@@ -147,6 +177,8 @@ pub struct Choices {
 
 /// Numbers that all kernels of a launch take.
 struct Sizes {
+    allowed: usize,
+    first: usize,
     chunks: usize,
     /// Rows that are chosen for.
     rows: usize,
@@ -159,7 +191,7 @@ impl Sizes {
         (logits, allowed): (Pieces<'_>, usize),
         (first, out): (usize, usize),
         draws: Draws<'_>,
-        room: &Room<'_>,
+        (room, confidences): (&Room<'_>, Option<&Confidences<'_>>),
     ) -> Sizes {
         let all = logits.rows as usize;
         assert!((1..=logits.shape.n).contains(&allowed), "{allowed} of {} tokens", logits.shape.n);
@@ -178,7 +210,12 @@ impl Sizes {
                 .all(|len| *len >= wanted),
             "room for {chunks} chunks of each row"
         );
-        Sizes { chunks, rows: out, grid: Grid { blocks: count(wanted), threads: THREADS } }
+        if let Some(Confidences { weights, out: sure }) = confidences {
+            assert_eq!(sure.len(), out, "a place for each confidence");
+            assert!(weights.len() >= 2 * wanted, "room for the weights of {chunks} chunks a row");
+        }
+        let grid = Grid { blocks: count(wanted), threads: THREADS };
+        Sizes { allowed, first, chunks, rows: out, grid }
     }
 }
 
@@ -189,14 +226,17 @@ impl Choices {
     /// As [`Module::load`].
     pub fn load(cuda: &Cuda) -> Result<Choices, CudaError> {
         let module = Module::load(cuda, &SOURCE)?;
-        // SAFETY: kernel.cu declares these parameters, stops when a slice is too short for the other
-        // arguments, and waits before it reads what kernels write.
+        // SAFETY: kernel.cu and confidence.cu declare these parameters, stop when a slice is too short for
+        // the other arguments, and wait before they read what kernels write.
         unsafe {
             Ok(Choices {
                 largest: module.early_kernel("largest", 0)?,
                 largest_whole: module.early_kernel("largest_whole", 0)?,
+                weigh: module.early_kernel("weigh", 0)?,
+                weigh_whole: module.early_kernel("weigh_whole", 0)?,
                 draw: module.early_kernel("draw", 0)?,
                 chosen: module.early_kernel("chosen", 0)?,
+                chosen_weighed: module.early_kernel("chosen_weighed", 0)?,
                 shape: module.early_kernel("shape", 0)?,
                 largest_shaped: module.early_kernel("largest_shaped", 0)?,
                 cut: module.early_kernel("cut", 0)?,
@@ -211,7 +251,7 @@ impl Choices {
     }
 
     /// Chooses a token below `allowed` for each row of the product from `first` on: `out` has an entry
-    /// for each of them.
+    /// for each of them. Where it is asked how likely they are, that is found beside.
     ///
     /// # Panics
     /// When the lengths do not match, or `allowed` is not in `1 ..= n` of the product.
@@ -222,18 +262,16 @@ impl Choices {
         first: usize,
         draws: Draws<'_>,
         mut room: Room<'_>,
-        out: CudaSliceMut<'_, u32>,
+        (out, mut confidences): (CudaSliceMut<'_, u32>, Option<Confidences<'_>>),
     ) {
         let Pieces { at, shape, rows } = logits;
-        let sizes = Sizes::new((logits, allowed), (first, out.len()), draws, &room);
+        let asked = (&room, confidences.as_ref());
+        let sizes = Sizes::new((logits, allowed), (first, out.len()), draws, asked);
         let Draws { temperatures, seeds, positions, shift, sampled } = draws;
-        let (steps, workers, columns) = (shape.steps(), logits.workers(), count(shape.n));
-        let chunks = count(sizes.chunks);
-        let (few, begin) = (count(allowed), count(first));
-        let cut = (room.largest.all(), room.ids.all());
-        let given = (at, cut.0, cut.1, steps, workers, rows, columns, few, begin, chunks);
-        let largest = if workers == 0 { &self.largest_whole } else { &self.largest };
-        queue.launch(largest, sizes.grid, given);
+        match &mut confidences {
+            None => self.look(queue, (logits, &sizes), &mut room),
+            Some(sure) => self.weigh(queue, (logits, &sizes), &mut room, sure.weights.all()),
+        }
         let given = (
             at,
             room.largest.read(),
@@ -243,13 +281,13 @@ impl Choices {
             positions,
             room.scores.all(),
             room.drawn.all(),
-            steps,
-            workers,
+            shape.steps(),
+            logits.workers(),
             rows,
-            columns,
-            few,
-            begin,
-            chunks,
+            count(shape.n),
+            count(allowed),
+            count(first),
+            count(sizes.chunks),
             shift,
         );
         match sampled {
@@ -257,7 +295,53 @@ impl Choices {
             Sampled::Some => queue.launch(&self.draw, sizes.grid, given),
         }
         let none = room.ids.read().range(0..0);
-        self.choose(queue, (&sizes, first, allowed), temperatures, &room, (none, none), out);
+        let its = (temperatures, none, none);
+        self.choose(queue, (logits, &sizes), its, &room, (out, confidences));
+    }
+
+    /// The largest logit of each chunk.
+    fn look(&self, queue: &Queue, (logits, sizes): (Pieces<'_>, &Sizes), room: &mut Room<'_>) {
+        let workers = logits.workers();
+        let given = (
+            logits.at,
+            room.largest.all(),
+            room.ids.all(),
+            logits.shape.steps(),
+            workers,
+            logits.rows,
+            count(logits.shape.n),
+            count(sizes.allowed),
+            count(sizes.first),
+            count(sizes.chunks),
+        );
+        let largest = if workers == 0 { &self.largest_whole } else { &self.largest };
+        queue.launch(largest, sizes.grid, given);
+    }
+
+    /// The same, and the weight of each chunk.
+    fn weigh(
+        &self,
+        queue: &Queue,
+        (logits, sizes): (Pieces<'_>, &Sizes),
+        room: &mut Room<'_>,
+        weights: CudaSliceMut<'_, f32>,
+    ) {
+        let workers = logits.workers();
+        let given = (
+            logits.at,
+            room.largest.all(),
+            room.ids.all(),
+            weights,
+            logits.shape.steps(),
+            workers,
+            logits.rows,
+            count(logits.shape.n),
+            count(sizes.allowed),
+            count(sizes.first),
+            count(sizes.chunks),
+        );
+        let weigh = if workers == 0 { &self.weigh_whole } else { &self.weigh };
+        queue.launch(weigh, sizes.grid, given);
     }
 
     /// Floats of the logits of `rows` rows that rules have changed.
@@ -277,11 +361,12 @@ impl Choices {
         first: usize,
         (draws, rules): (Draws<'_>, Rules<'_>),
         room: RuledRoom<'_>,
-        out: CudaSliceMut<'_, u32>,
+        (out, mut confidences): (CudaSliceMut<'_, u32>, Option<Confidences<'_>>),
     ) {
-        let rows = logits.rows;
+        let (product, rows) = (logits, logits.rows);
         let RuledRoom { best: mut room, logits: mut shaped, mut cuts } = room;
-        let sizes = Sizes::new((logits, allowed), (first, out.len()), draws, &room);
+        let asked = (&room, confidences.as_ref());
+        let sizes = Sizes::new((logits, allowed), (first, out.len()), draws, asked);
         assert!(rules.rows.len() >= rows as usize * RULE_WORDS, "a rule for each of {rows} rows");
         let wanted = Choices::shaped(allowed, sizes.rows);
         assert!(shaped.len() >= wanted, "room for the logits of {} rows", sizes.rows);
@@ -289,7 +374,11 @@ impl Choices {
         let Draws { temperatures, seeds, positions, shift, .. } = draws;
         let (few, begin, chunks) = (count(allowed), count(first), count(sizes.chunks));
         let stride = count(allowed.next_multiple_of(4));
-        self.shape(queue, (logits, allowed), (first, &sizes), rules, shaped.all());
+        // Logits are weighed as they are; what they become is looked at below.
+        if let Some(sure) = &mut confidences {
+            self.weigh(queue, (product, &sizes), &mut room, sure.weights.all());
+        }
+        self.shape(queue, (product, &sizes), rules, shaped.all());
         let logits = shaped.read();
         let given = (logits, room.largest.all(), room.ids.all(), stride, few, begin, chunks);
         queue.launch(&self.largest_shaped, sizes.grid, given);
@@ -325,16 +414,15 @@ impl Choices {
             shift,
         );
         queue.launch(&self.draw_shaped, sizes.grid, given);
-        let its = (rules.rows, rules.masks);
-        self.choose(queue, (&sizes, first, allowed), temperatures, &room, its, out);
+        let its = (temperatures, rules.rows, rules.masks);
+        self.choose(queue, (product, &sizes), its, &room, (out, confidences));
     }
 
     /// Writes the logits with what penalties, additions and masks make of them.
     fn shape(
         &self,
         queue: &Queue,
-        (logits, allowed): (Pieces<'_>, usize),
-        (first, sizes): (usize, &Sizes),
+        (logits, sizes): (Pieces<'_>, &Sizes),
         rules: Rules<'_>,
         shaped: CudaSliceMut<'_, f32>,
     ) {
@@ -350,103 +438,64 @@ impl Choices {
             logits.workers(),
             rows,
             count(shape.n),
-            count(allowed),
-            count(first),
+            count(sizes.allowed),
+            count(sizes.first),
             count(sizes.chunks),
-            count(allowed.next_multiple_of(4)),
+            count(sizes.allowed.next_multiple_of(4)),
         );
         queue.launch(&self.shape, sizes.grid, given);
     }
 
-    /// The best chunk of each row.
+    /// The best chunk of each row, and how likely its token is, where the chunks were weighed.
     fn choose(
         &self,
         queue: &Queue,
-        (sizes, first, allowed): (&Sizes, usize, usize),
-        temperatures: CudaSlice<'_, f32>,
+        (logits, sizes): (Pieces<'_>, &Sizes),
+        (temperatures, rules, masks): (CudaSlice<'_, f32>, CudaSlice<'_, u32>, CudaSlice<'_, u32>),
         room: &Room<'_>,
-        (rules, masks): (CudaSlice<'_, u32>, CudaSlice<'_, u32>),
-        out: CudaSliceMut<'_, u32>,
+        (out, confidences): (CudaSliceMut<'_, u32>, Option<Confidences<'_>>),
     ) {
+        let (largest, ids) = (room.largest.read(), room.ids.read());
+        let (scores, drawn) = (room.scores.read(), room.drawn.read());
+        let (first, chunks, allowed) =
+            (count(sizes.first), count(sizes.chunks), count(sizes.allowed));
+        let grid = threads_for(sizes.rows * 32, 128);
+        let Some(Confidences { weights, out: sure }) = confidences else {
+            let given = (
+                largest,
+                ids,
+                temperatures,
+                scores,
+                drawn,
+                rules,
+                masks,
+                out,
+                first,
+                chunks,
+                allowed,
+            );
+            return queue.launch(&self.chosen, grid, given);
+        };
         let given = (
-            room.largest.read(),
-            room.ids.read(),
+            largest,
+            ids,
             temperatures,
-            room.scores.read(),
-            room.drawn.read(),
+            scores,
+            drawn,
             rules,
             masks,
             out,
-            count(first),
-            count(sizes.chunks),
-            count(allowed),
-        );
-        queue.launch(&self.chosen, threads_for(sizes.rows * 32, 128), given);
-    }
-}
-
-/// How sure a drafter is of its choices, on a card. What chooses for a target has no part in it.
-#[derive(Clone)]
-pub struct Confidences {
-    weigh: Kernel<Weigh>,
-    /// The same of products that were left whole.
-    weigh_whole: Kernel<Weigh>,
-    confidence: Kernel<Confidence>,
-}
-
-impl Confidences {
-    /// Compiles and loads them.
-    ///
-    /// # Errors
-    /// As [`Module::load`].
-    pub fn load(cuda: &Cuda) -> Result<Confidences, CudaError> {
-        let module = Module::load(cuda, &CONFIDENCE_SOURCE)?;
-        // SAFETY: as in [`Choices::load`], of confidence.cu.
-        unsafe {
-            Ok(Confidences {
-                weigh: module.early_kernel("weigh", 0)?,
-                weigh_whole: module.early_kernel("weigh_whole", 0)?,
-                confidence: module.early_kernel("confidence", 0)?,
-            })
-        }
-    }
-
-    /// How likely each of `chosen` is by its row of the product, from `first` on, among the ids below
-    /// `allowed`: as [`super::confidences`]. `out` has an entry for each of them, and `weights` is room for
-    /// [`Choices::chunks`] each. A choice that is not below `allowed` ends the device.
-    ///
-    /// # Panics
-    /// When the lengths do not match, or `allowed` is not in `1 ..= n` of the product.
-    pub fn launch(
-        &self,
-        queue: &Queue,
-        (logits, allowed): (Pieces<'_>, usize),
-        (first, chosen): (usize, CudaSlice<'_, u32>),
-        mut weights: CudaSliceMut<'_, f64>,
-        out: CudaSliceMut<'_, f32>,
-    ) {
-        let Pieces { at, shape, rows } = logits;
-        assert!((1..=shape.n).contains(&allowed), "{allowed} of {} tokens", shape.n);
-        assert_eq!(out.len() + first, rows as usize, "a place for each confidence");
-        assert_eq!(out.len(), chosen.len(), "a choice for each confidence");
-        logits.check();
-        let (asked, chunks) = (out.len(), Choices::chunks(allowed));
-        assert!(weights.len() >= chunks * asked, "room for {chunks} chunks of each row");
-        let grid = Grid { blocks: count(chunks * asked), threads: THREADS };
-        let given = (
-            at,
-            chosen,
-            weights.all(),
-            shape.steps(),
+            logits.at,
+            weights.read(),
+            sure,
+            first,
+            chunks,
+            allowed,
+            logits.shape.steps(),
             logits.workers(),
-            rows,
-            count(shape.n),
-            count(allowed),
-            count(first),
+            logits.rows,
+            count(logits.shape.n),
         );
-        let weigh = if logits.workers() == 0 { &self.weigh_whole } else { &self.weigh };
-        queue.launch(weigh, grid, given);
-        let given = (weights.read(), out, count(chunks));
-        queue.launch(&self.confidence, threads_for(asked, 32), given);
+        queue.launch(&self.chosen_weighed, grid, given);
     }
 }

@@ -3,6 +3,8 @@
 // and the best chunk of each row. Equal logits and scores go to the smallest id, so no order of
 // comparison matters.
 //
+// Where it is asked how likely the choices are, the first and the last are those of confidence.cu.
+//
 // With rules there are two more: `shape` writes the logits that penalties, additions and masks make of
 // them, and `cut` finds the last token that top-k and top-p keep. Weights are whole numbers there, so that
 // no order of addition matters either.
@@ -525,8 +527,37 @@ extern "C" __global__ void __launch_bounds__(CUTTERS, 1)
     }
 }
 
-// out[row − first] = the best chunk's token. A warp is a row. Where no logit is left, it is the first
-// token that the row's mask allows.
+// The token of the best chunk of row `first + row`, which a warp looks for and all of its lanes learn. Where no
+// logit is left, it is the first token that the row's mask allows.
+static __device__ u32 chosen_of(const float *largest, u64 largest_len, const u32 *ids, u64 ids_len,
+                                const float *temperatures, u64 temperatures_len, const double *scores,
+                                u64 scores_len, const u32 *drawn, u64 drawn_len, const u32 *rules,
+                                u64 rules_len, const u32 *masks, u64 masks_len, u32 row, u32 first,
+                                u32 chunks, u32 allowed)
+{
+    const u64 end = (u64)(row + 1) * chunks;
+    expect(end <= largest_len && end <= ids_len && end <= scores_len && end <= drawn_len);
+    expect(first + row < temperatures_len);
+    expect(rules_len == 0 || (u64)(first + row + 1) * (sizeof(Rule) / 4) <= rules_len);
+    const Best<float> greedy = best_chunk(largest, ids, row, chunks);
+    if (temperatures[first + row] > 0.0f && isfinite(greedy.score))
+        return best_chunk(scores, drawn, row, chunks).id;
+    if (rules_len == 0 || greedy.score != LOWEST)
+        return greedy.id;
+    const u32 mask = ((const Rule *)rules)[first + row].mask, words = (allowed + 31) / 32;
+    u32 id = 0;
+    for (u32 word = 0; mask != NONE && word < words; word++) {
+        expect((u64)(mask + 1) * words <= masks_len);
+        const u32 bits = masks[(u64)mask * words + word];
+        if (bits) {
+            id = word * 32 + __ffs(bits) - 1;
+            break;
+        }
+    }
+    return id < allowed ? id : 0;
+}
+
+// out[row − first] = the row's token. A warp is a row.
 extern "C" __global__ void chosen(const float *largest, u64 largest_len, const u32 *ids, u64 ids_len,
                                   const float *temperatures, u64 temperatures_len, const double *scores,
                                   u64 scores_len, const u32 *drawn, u64 drawn_len, const u32 *rules,
@@ -538,27 +569,9 @@ extern "C" __global__ void chosen(const float *largest, u64 largest_len, const u
     const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
     if (row >= out_len)
         return;
-    const u64 end = (u64)(row + 1) * chunks;
-    expect(end <= largest_len && end <= ids_len && end <= scores_len && end <= drawn_len);
-    expect(first + row < temperatures_len);
-    expect(rules_len == 0 || (u64)(first + row + 1) * (sizeof(Rule) / 4) <= rules_len);
-    const Best<float> greedy = best_chunk(largest, ids, row, chunks);
-    u32 id = greedy.id;
-    if (temperatures[first + row] > 0.0f && isfinite(greedy.score)) {
-        id = best_chunk(scores, drawn, row, chunks).id;
-    } else if (rules_len > 0 && greedy.score == LOWEST) {
-        const u32 mask = ((const Rule *)rules)[first + row].mask, words = (allowed + 31) / 32;
-        id = 0;
-        for (u32 word = 0; mask != NONE && word < words; word++) {
-            expect((u64)(mask + 1) * words <= masks_len);
-            const u32 bits = masks[(u64)mask * words + word];
-            if (bits) {
-                id = word * 32 + __ffs(bits) - 1;
-                break;
-            }
-        }
-        id = id < allowed ? id : 0;
-    }
+    const u32 id = chosen_of(largest, largest_len, ids, ids_len, temperatures, temperatures_len, scores,
+                             scores_len, drawn, drawn_len, rules, rules_len, masks, masks_len, row, first,
+                             chunks, allowed);
     if (threadIdx.x % 32 == 0)
         out[row] = id;
 }

@@ -5,24 +5,24 @@ use crate::card::{Buffer, Card, narrowed};
 use crate::gemm::Weight;
 use crate::random::Random;
 use device::Cpu;
-use kernels::choose::cuda::{Choices, Draws, Room, Sampled};
+use kernels::choose::cuda::{Choices, Confidences, Draws, Room, Sampled};
 use kernels::choose::{Draw, choose};
 use kernels::cuda::Pieces;
 use kernels::gemm::cuda::{Products, Shape};
 
 /// What a launch chooses from, and how.
-struct Case {
-    rows: usize,
-    first: usize,
-    allowed: usize,
-    shift: u32,
-    temperatures: Vec<f32>,
-    seeds: Vec<u64>,
-    positions: Vec<u32>,
+pub(crate) struct Case {
+    pub(crate) rows: usize,
+    pub(crate) first: usize,
+    pub(crate) allowed: usize,
+    pub(crate) shift: u32,
+    pub(crate) temperatures: Vec<f32>,
+    pub(crate) seeds: Vec<u64>,
+    pub(crate) positions: Vec<u32>,
 }
 
 impl Case {
-    fn random(
+    pub(crate) fn random(
         random: &mut Random,
         (rows, first, shift): (usize, usize, u32),
         allowed: usize,
@@ -55,8 +55,14 @@ impl Case {
         out
     }
 
-    /// The card's from the pieces of the same logits.
-    fn on_card(&self, card: &Card, shape: Shape, pieces: &Buffer<f32>) -> Vec<u32> {
+    /// The card's from the pieces of the same logits, and how likely each is: choices are the same whether that
+    /// is asked or not.
+    pub(crate) fn on_card(
+        &self,
+        card: &Card,
+        shape: Shape,
+        pieces: &Buffer<f32>,
+    ) -> (Vec<u32>, Vec<f32>) {
         let choices = Choices::load(&card.cuda).expect("the choices load");
         let (lane, chosen) = (&card.lanes.forward, self.rows - self.first);
         let temperatures = card.put(&self.temperatures);
@@ -66,7 +72,10 @@ impl Case {
         let mut ids = card.put(&vec![u32::MAX; wanted]);
         let mut scores = card.put(&vec![f64::NAN; wanted]);
         let mut drawn = card.put(&vec![u32::MAX; wanted]);
-        let mut out = card.put(&vec![u32::MAX; chosen]);
+        let mut out = [(); 2].map(|()| card.put(&vec![u32::MAX; chosen]));
+        let [plain, beside] = &mut out;
+        let mut weights = card.put(&vec![f32::NAN; 2 * wanted]);
+        let mut sure = card.put(&vec![f32::NAN; chosen]);
         let &Case { rows, first, allowed, shift, .. } = self;
         let above = self.temperatures.iter().any(|&temperature| temperature > 0.0);
         let sampled = if above { Sampled::Some } else { Sampled::None };
@@ -81,17 +90,29 @@ impl Case {
                 ),
                 (largest.write(lane).view(), ids.write(lane).view()),
                 (scores.write(lane).view(), drawn.write(lane).view()),
-                out.write(lane).view(),
+                (plain.write(lane).view(), beside.write(lane).view()),
+                (weights.write(lane).view(), sure.write(lane).view()),
             ),
-            move |((queue, at), draws, (largest, ids), (scores, drawn), out)| {
+            move |((queue, at), draws, largest, scores, (plain, beside), (weights, out))| {
+                let ((mut largest, mut ids), (mut scores, mut drawn)) = (largest, scores);
                 let (temperatures, seeds, positions) = draws;
                 let draws = Draws { temperatures, seeds, positions, shift, sampled };
-                let room = Room { largest, ids, scores, drawn };
-                let logits = Pieces { at, shape, rows: rows as u32 };
-                choices.launch(queue, (logits, allowed), first, draws, room, out);
+                let logits = (Pieces { at, shape, rows: rows as u32 }, allowed);
+                let sure = Some(Confidences { weights, out });
+                for out in [(plain, None), (beside, sure)] {
+                    let room = Room {
+                        largest: largest.all(),
+                        ids: ids.all(),
+                        scores: scores.all(),
+                        drawn: drawn.all(),
+                    };
+                    choices.launch(queue, logits, first, draws, room, out);
+                }
             },
         );
-        card.get(&out)
+        let [plain, beside] = out.each_ref().map(|out| card.get(out));
+        assert_eq!(plain, beside, "with and without how likely they are");
+        (plain, card.get(&sure))
     }
 }
 
@@ -115,10 +136,10 @@ fn choices_are_the_cpu_s() {
             let mut case = Case::random(&mut random, launch, allowed);
             let logits = weight.times(&card, &products, &x);
             let pieces = weight.pieces(&card, &products, &x);
-            let got = case.on_card(&card, weight.shape, &pieces);
+            let (got, _) = case.on_card(&card, weight.shape, &pieces);
             assert_eq!(got, case.on_cpu(&logits), "{launch:?} of {allowed} of {vocab}");
             case.temperatures.fill(0.0);
-            let got = case.on_card(&card, weight.shape, &pieces);
+            let (got, _) = case.on_card(&card, weight.shape, &pieces);
             assert_eq!(got, case.on_cpu(&logits), "greedy, {launch:?} of {allowed} of {vocab}");
         }
     }

@@ -1,47 +1,30 @@
 //! How likely choices are by the pieces of a product: against f64, and the bits of a row beside others.
 
 use crate::card;
-use crate::card::{Buffer, Card, narrowed};
+use crate::card::narrowed;
+use crate::choose::Case;
 use crate::gemm::Weight;
 use crate::random::Random;
-use kernels::choose::cuda::{Choices, Confidences};
-use kernels::cuda::Pieces;
 use kernels::gemm::cuda::{Products, Shape};
 
-/// The confidences of `chosen`, for the rows of a product from `first` on, among ids below `allowed`.
-fn confidences(
-    card: &Card,
-    (shape, pieces): (Shape, &Buffer<f32>),
-    (first, allowed): (usize, usize),
-    chosen: &[u32],
-) -> Vec<f32> {
-    let kernel = Confidences::load(&card.cuda).expect("the confidences load");
-    let (lane, rows) = (&card.lanes.forward, (first + chosen.len()) as u32);
-    let mut weights = card.put(&vec![f64::NAN; Choices::chunks(allowed) * chosen.len()]);
-    let (mut out, chosen) = (card.put(&vec![f32::NAN; chosen.len()]), card.put(chosen));
-    lane.launch(
-        "confidences",
-        (
-            (lane.queue(), pieces.read(lane).view(), chosen.read(lane).view()),
-            (weights.write(lane).view(), out.write(lane).view()),
-        ),
-        move |((queue, at, chosen), (weights, out))| {
-            let logits = (Pieces { at, shape, rows }, allowed);
-            kernel.launch(queue, logits, (first, chosen), weights, out);
-        },
-    );
-    card.get(&out)
-}
-
-/// The probability of `id` in f64, and how far a sum in floats may be from it, relative: a difference of
-/// logits is rounded once, an exponential is off by two units, and a float meets 32 tokens and 5 sums of
-/// other threads.
+/// The probability of `id` in f64, and how far a sum in floats may be from it, relative, whatever the logits: the
+/// difference to the largest logit is rounded once, which in the mean of a chunk's weights is less than 6 halves of
+/// a unit, an exponential is off by two units, and a float meets 8 tokens and the sums of 5 threads and 7 warps.
 fn reference(row: &[f32], id: u32) -> (f64, f64) {
     let its = f64::from(row[id as usize]);
-    let apart = row.iter().map(|&logit| f64::from(logit) - its);
-    let largest = apart.clone().fold(0.0, |a: f64, b| a.max(b.abs()));
-    let roundings = largest + 2.0 * 2.0 + 32.0 + 5.0 + 1.0;
-    (1.0 / apart.map(f64::exp).sum::<f64>(), roundings / f64::from(1 << 24))
+    let sum: f64 = row.iter().map(|&logit| (f64::from(logit) - its).exp()).sum();
+    let roundings = 6.0 + 2.0 * 2.0 + 8.0 + 5.0 + 7.0 + 1.0;
+    (1.0 / sum, roundings / f64::from(1 << 24))
+}
+
+/// A confidence is what the logits of its row say.
+pub(crate) fn check(row: &[f32], (id, sure): (u32, f32)) {
+    if !row[id as usize].is_finite() {
+        return assert_eq!(sure, 0.0, "{id} of {} ids is no number", row.len());
+    }
+    let (want, within) = reference(row, id);
+    let apart = (f64::from(sure) / want - 1.0).abs();
+    assert!(apart <= within, "{id} of {} ids: {sure} for {want}", row.len());
 }
 
 #[test]
@@ -53,32 +36,38 @@ fn confidences_match_f64_and_depend_on_their_row() {
     {
         let shape = Shape::new(vocab, 64, card.cuda.multiprocessors());
         let weight = Weight::new(&card, narrowed(&random.floats(vocab * 64, 1.0)), shape);
+        // The last leaves its sums whole.
         for (rows, first) in [(1, 0), (16, 1), (75, 0), (200, 3)] {
             let x = narrowed(&random.floats(rows * 64, 1.5));
             let logits = weight.times(&card, &products, &x);
             let logits = logits.chunks_exact(vocab).map(|row| &row[..allowed]);
             let logits: Vec<&[f32]> = logits.skip(first).collect();
-            // Every other one the likeliest.
-            let chosen: Vec<u32> = (0..logits.len())
-                .map(|i| match i % 2 {
-                    0 => random.below(allowed) as u32,
-                    _ => (0..allowed as u32)
-                        .max_by(|&a, &b| logits[i][a as usize].total_cmp(&logits[i][b as usize]))
-                        .expect("ids"),
-                })
-                .collect();
-            let pieces = (shape, &weight.pieces(&card, &products, &x));
-            let got = confidences(&card, pieces, (first, allowed), &chosen);
-            for (i, (&got, &id)) in got.iter().zip(&chosen).enumerate() {
-                let (want, within) = reference(logits[i], id);
-                let apart = (f64::from(got) / want - 1.0).abs();
-                assert!(apart <= within, "row {i} of {rows}, {allowed} ids: {got} for {want}");
+            let mut case = Case::random(&mut random, (rows, first, 0), allowed);
+            // The likeliest, likely ones, and any.
+            case.temperatures = (0..rows).map(|row| [0.0, 1e6, 1.0, 7.0][row % 4]).collect();
+            let pieces = weight.pieces(&card, &products, &x);
+            let (chosen, got) = case.on_card(&card, shape, &pieces);
+            for ((row, &id), &sure) in logits.iter().zip(&chosen).zip(&got) {
+                check(row, (id, sure));
             }
             for i in [0, logits.len() / 2, logits.len() - 1] {
-                let alone = &x[(first + i) * 64..(first + i + 1) * 64];
-                let alone = (shape, &weight.pieces(&card, &products, alone));
-                let alone = confidences(&card, alone, (0, allowed), &chosen[i..=i]);
-                assert_eq!(alone[0].to_bits(), got[i].to_bits(), "row {i} of {rows}, alone");
+                let row = first + i;
+                let alone = Case {
+                    rows: 1,
+                    first: 0,
+                    temperatures: vec![case.temperatures[row]],
+                    seeds: vec![case.seeds[row]],
+                    positions: vec![case.positions[row]],
+                    ..case
+                };
+                let x = &x[row * 64..(row + 1) * 64];
+                let pieces = weight.pieces(&card, &products, x);
+                let (id, sure) = alone.on_card(&card, shape, &pieces);
+                assert_eq!(
+                    (id[0], sure[0].to_bits()),
+                    (chosen[i], got[i].to_bits()),
+                    "row {i} of {rows}, alone"
+                );
             }
         }
     }
@@ -91,15 +80,13 @@ fn what_is_no_number_has_no_confidence_and_stays_alone() {
     let (vocab, allowed) = (9000, 8999);
     let shape = Shape::new(vocab, 64, card.cuda.multiprocessors());
     let weight = Weight::new(&card, narrowed(&random.floats(vocab * 64, 1.0)), shape);
-    let mut x = narrowed(&random.floats(3 * 64, 1.5));
-    let chosen = [random.below(allowed) as u32, 0, random.below(allowed) as u32];
-    let of = |x: &[u16]| {
-        let pieces = weight.pieces(&card, &products, x);
-        confidences(&card, (shape, &pieces), (0, allowed), &chosen)
-    };
+    let mut x = narrowed(&random.floats(4 * 64, 1.5));
+    let case = Case::random(&mut random, (4, 0, 0), allowed);
+    let of = |x: &[u16]| case.on_card(&card, shape, &weight.pieces(&card, &products, x)).1;
     let sound = of(&x);
+    assert!(sound.iter().all(|&sure| sure > 0.0 && sure <= 1.0), "{sound:?}");
+    // NaN, and the largest floats, whose sums are infinite.
     x[64..2 * 64].fill(0x7fff);
-    let one_less = of(&x);
-    assert_eq!(one_less, [sound[0], 0.0, sound[2]]);
-    assert!(sound.iter().all(|confidence| (0.0..=1.0).contains(confidence)));
+    x[3 * 64..].fill(0x7f7f);
+    assert_eq!(of(&x), [sound[0], 0.0, sound[2], 0.0]);
 }

@@ -2,10 +2,13 @@
 
 use crate::card;
 use crate::card::{Buffer, Card, narrowed};
+use crate::confidence::check;
 use crate::gemm::Weight;
 use crate::random::Random;
 use device::Cpu;
-use kernels::choose::cuda::{Choices, Draws, Room, RuledRoom, Rules, Sampled, Written};
+use kernels::choose::cuda::{
+    Choices, Confidences, Draws, Room, RuledRoom, Rules, Sampled, Written,
+};
 use kernels::choose::{Counts, Draw, Penalties, Shape, choose};
 use kernels::cuda::Pieces;
 use kernels::gemm::cuda::{Products, Shape as Weights};
@@ -154,7 +157,9 @@ impl Case {
         out
     }
 
-    fn on_card(&self, card: &Card, shape: Weights, pieces: &Buffer<f32>) -> Vec<u32> {
+    /// The card's choices, and how likely each is by the logits as they are: choices are the same whether
+    /// that is asked or not.
+    fn on_card(&self, card: &Card, shape: Weights, pieces: &Buffer<f32>) -> (Vec<u32>, Vec<f32>) {
         let choices = Choices::load(&card.cuda).expect("the choices load");
         let (lane, rows) = (&card.lanes.forward, self.rules.len());
         let (first, allowed, chosen) = (self.first, self.allowed, rows - self.first);
@@ -166,9 +171,9 @@ impl Case {
         let positions = card.put(&(0..rows as u32).collect::<Vec<_>>());
         let (temperatures, seeds) = (card.put(&self.temperatures), card.put(&self.seeds));
         let wanted = Choices::chunks(allowed) * chosen;
-        let mut floats = [wanted, Choices::shaped(allowed, chosen), 3 * chosen]
-            .map(|len| card.put(&vec![f32::NAN; len]));
-        let mut best = [wanted, wanted, chosen].map(|len| card.put(&vec![u32::MAX; len]));
+        let sizes = [wanted, Choices::shaped(allowed, chosen), 3 * chosen, 2 * wanted, chosen];
+        let mut floats = sizes.map(|len| card.put(&vec![f32::NAN; len]));
+        let mut best = [wanted, wanted, chosen, chosen].map(|len| card.put(&vec![u32::MAX; len]));
         let mut scores = card.put(&vec![f64::NAN; wanted]);
         let mut writings = floats.each_mut().map(|buffer| buffer.write(lane));
         let mut found = best.each_mut().map(|buffer| buffer.write(lane));
@@ -188,25 +193,37 @@ impl Case {
                 (temperatures, seeds),
                 floats,
                 best,
-                scores,
+                mut scores,
             )| {
                 let rules = Rules::of(words, (rows, 0..rows), named);
                 let draws =
                     Draws { temperatures, seeds, positions, shift: 1, sampled: Sampled::Some };
-                let Ok([largest, logits, cuts]) = <[_; 3]>::try_from(floats) else {
-                    panic!("three buffers")
+                let Ok([mut largest, mut logits, mut cuts, weights, out]) =
+                    <[_; 5]>::try_from(floats)
+                else {
+                    panic!("five buffers")
                 };
-                let Ok([ids, drawn, out]) = <[_; 3]>::try_from(best) else {
-                    panic!("three buffers")
+                let Ok([mut ids, mut drawn, plain, beside]) = <[_; 4]>::try_from(best) else {
+                    panic!("four buffers")
                 };
-                let best = Room { largest, ids, scores, drawn };
-                let room = RuledRoom { best, logits, cuts };
-                let pieces = Pieces { at, shape, rows: rows as u32 };
-                choices.launch_ruled(queue, (pieces, allowed), first, (draws, rules), room, out);
+                let product = (Pieces { at, shape, rows: rows as u32 }, allowed);
+                let sure = Some(Confidences { weights, out });
+                for out in [(plain, None), (beside, sure)] {
+                    let best = Room {
+                        largest: largest.all(),
+                        ids: ids.all(),
+                        scores: scores.all(),
+                        drawn: drawn.all(),
+                    };
+                    let room = RuledRoom { best, logits: logits.all(), cuts: cuts.all() };
+                    choices.launch_ruled(queue, product, first, (draws, rules), room, out);
+                }
             },
         );
         drop((writings, found));
-        card.get(&best[2])
+        let [_, _, plain, beside] = best.each_ref().map(|best| card.get(best));
+        assert_eq!(plain, beside, "with and without how likely they are");
+        (plain, card.get(&floats[4]))
     }
 }
 
@@ -231,7 +248,10 @@ fn choices_with_rules_are_the_cpu_s() {
             let logits = weight.times(&card, &products, &x);
             // Sums of weights are rounded: what lies on the boundary may be kept or not.
             let (less, more) = (case.on_cpu(&logits, 1.0 - 1e-5), case.on_cpu(&logits, 1.0 + 1e-5));
-            let got = case.on_card(&card, shape, &weight.pieces(&card, &products, &x));
+            let (got, sure) = case.on_card(&card, shape, &weight.pieces(&card, &products, &x));
+            for (row, (&sure, &id)) in sure.iter().zip(&got).enumerate() {
+                check(&logits[(row + 1) * vocab..][..sizes.1], (id, sure));
+            }
             for (row, &id) in got.iter().enumerate() {
                 assert!(
                     id == less[row] || id == more[row],

@@ -5,7 +5,7 @@ use device::{Device, LaneId, Lanes};
 use kernels::activation::cuda::Activations;
 use kernels::attention::cuda::Attention;
 use kernels::bias::cuda::Biases;
-use kernels::choose::cuda::{Choices, Confidences};
+use kernels::choose::cuda::Choices;
 use kernels::embed::cuda::Embedding;
 use kernels::gather::cuda::Gather;
 use kernels::gemm::cuda::Products;
@@ -28,7 +28,6 @@ pub(crate) struct Kernels {
     pub(crate) rotations: Rotations,
     pub(crate) attention: Attention,
     pub(crate) choices: Choices,
-    pub(crate) confidences: Confidences,
 }
 
 /// A card that models can be put on. Only one thread at a time drives it.
@@ -60,7 +59,6 @@ impl Card {
             rotations: Rotations::load(&cuda)?,
             attention: Attention::load(&cuda)?,
             choices: Choices::load(&cuda)?,
-            confidences: Confidences::load(&cuda)?,
         };
         Ok(Card { lanes: Lanes::new(&cuda), kernels })
     }

@@ -4,8 +4,8 @@
 use super::pass::{From, Ids, Input, Program, Work, pieces, times};
 use super::plan::Weight;
 use super::room::{Best, SLAB, draw_words};
-use device::cuda::CudaSlice;
-use kernels::choose::cuda::{Draws, Lists, Room, RuledRoom, Rules, Sampled};
+use device::cuda::{CudaSlice, CudaSliceMut};
+use kernels::choose::cuda::{Confidences, Draws, Lists, Room, RuledRoom, Rules, Sampled};
 use kernels::gemm::cuda::{Layout, Shape};
 use std::ops::Range;
 
@@ -32,6 +32,21 @@ fn room<'w>(best: &'w mut Best<'_>) -> Room<'w> {
         ids: best.ids.all(),
         scores: best.scores.all(),
         drawn: best.drawn.all(),
+    }
+}
+
+/// Where it goes how sure the drafter is of the rows of a tile; nobody asks that of a target.
+fn confidences<'w>(
+    ids: Ids,
+    weights: &'w mut CudaSliceMut<'_, f32>,
+    (out, tile): (&'w mut CudaSliceMut<'_, u32>, &Range<usize>),
+) -> Option<Confidences<'w>> {
+    match ids {
+        Ids::All => None,
+        Ids::Proposed => {
+            let out = out.range(tile.clone()).numbers();
+            Some(Confidences { weights: weights.all(), out })
+        }
     }
 }
 
@@ -69,32 +84,11 @@ impl Program {
             let draws = draws(scratch.draws.read(), rows, tile, sampled);
             let room = room(&mut scratch.best);
             let logits = (pieces(&scratch.pieces, head.shape, tile), allowed);
-            let out = scratch.chosen.range(tile.clone());
+            let (mut chosen, mut sure) = scratch.chosen.all().split(rows);
+            let sure = confidences(ids, &mut scratch.weights, (&mut sure, tile));
+            let out = (chosen.range(tile.clone()), sure);
             self.kernels.choices.launch(work.queue, logits, 0, draws, room, out);
-            self.judge(work, (&head, allowed), (rows, ids), tile);
         });
-    }
-
-    /// How sure the drafter is of what it chose for the rows of a tile, of `rows` in all.
-    fn judge(
-        &self,
-        work: &mut Work<'_>,
-        (head, allowed): (&Weight, usize),
-        (rows, ids): (usize, Ids),
-        tile: &Range<usize>,
-    ) {
-        match ids {
-            Ids::All => {}
-            Ids::Proposed => {
-                let scratch = &mut work.scratch;
-                let logits = (pieces(&scratch.pieces, head.shape, tile), allowed);
-                let (chosen, mut confidences) = scratch.chosen.all().split(rows);
-                let chosen = (0, chosen.read().range(tile.clone()));
-                let out = confidences.range(tile.clone()).numbers();
-                let weights = scratch.best.scores.all();
-                self.kernels.confidences.launch(work.queue, logits, chosen, weights, out);
-            }
-        }
     }
 
     /// As [`Program::choose`] for picked rows, with the rules that stand behind the positions, and what they
@@ -113,10 +107,11 @@ impl Program {
                 cuts: scratch.cuts.all(),
             };
             let logits = (pieces(&scratch.pieces, head.shape, tile), allowed);
-            let out = scratch.chosen.range(tile.clone());
+            let (mut chosen, mut sure) = scratch.chosen.all().split(rows);
+            let sure = confidences(ids, &mut scratch.weights, (&mut sure, tile));
+            let out = (chosen.range(tile.clone()), sure);
             let ruled = (draws(words, rows, tile, Sampled::Some), rules);
             self.kernels.choices.launch_ruled(work.queue, logits, 0, ruled, room, out);
-            self.judge(work, (&head, allowed), (rows, ids), tile);
         });
     }
 

@@ -107,6 +107,8 @@ pub(crate) struct Scratch<'j> {
     /// What filters leave of up to [`SLAB`] rows.
     pub(crate) cuts: CudaSliceMut<'j, f32>,
     pub(crate) best: Best<'j>,
+    /// What chunks weigh, for how sure the drafter is.
+    pub(crate) weights: CudaSliceMut<'j, f32>,
     /// Nobody's: to put something between two kernels.
     pub(crate) spare: CudaSliceMut<'j, u32>,
 }
@@ -227,6 +229,7 @@ impl Room {
         sizes.of::<u32>(chunks);
         sizes.of::<f64>(chunks);
         sizes.of::<u32>(chunks);
+        sizes.of::<f32>(2 * chunks);
         sizes.of::<u32>(1);
         sizes.0 / 8
     }
@@ -261,6 +264,7 @@ impl Room {
                 scores: cut.take(chunks),
                 drawn: cut.take(chunks),
             },
+            weights: cut.take(2 * chunks),
             spare: cut.take(1),
         }
     }
