@@ -26,6 +26,7 @@ for tool in memcheck racecheck initcheck; do
     beside sanitized "$tool" short 280 "$binaries/kernels" "${tests[@]}" "${short[@]}"
     beside sanitized "$tool" products 280 "$binaries/kernels" "${tests[@]}" gemm::few
     beside sanitized "$tool" attention 280 "$binaries/kernels" "${tests[@]}" attention::few
+    beside sanitized "$tool" around 280 "$binaries/kernels" "${tests[@]}" short::few
 done
 # Those that only races are too many accesses for.
 beside sanitized memcheck rules 280 "$binaries/kernels" "${tests[@]}" rules::

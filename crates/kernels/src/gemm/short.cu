@@ -209,7 +209,10 @@ static __device__ void of_normed(const u16 *weight, u64 weight_len, const float 
                                  const float *norms, u64 norms_len, const float *bias, u64 bias_len, float *out,
                                  u64 out_len, u32 rows, u32 tiles, u32 each, float eps)
 {
-    let_next_start();
+    // One row is soon done. Of more, the kernels behind would wait on multiprocessors that those in front of them
+    // need.
+    if (N == 1)
+        let_next_start();
     const u32 width = (u32)norms_len;
     const Cut cut(width / STEP, rows, tiles, each, false);
     expect(rows <= N * 8 && width % STEP == 0 && width <= QUADS * 128 && stream_len >= (u64)rows * width);
@@ -220,6 +223,8 @@ static __device__ void of_normed(const u16 *weight, u64 weight_len, const float 
     const u32 row = cut.row(), from = cut.column(), column = cut.first * TILE + from;
     const float4 own = cut.has() ? four_of(bias, bias_len, column) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     room.settle_norm();
+    if (N > 1)
+        let_next_start();
     room.template norm<QUADS>(cut, stream, eps);
     room.settle();
     room.multiply(cut);
@@ -235,7 +240,6 @@ static __device__ void of_gated(const u16 *weight, u64 weight_len, const float *
                                 const float *norms, u64 norms_len, const float *bias, u64 bias_len, u16 *out,
                                 u64 out_len, u32 rows, u32 tiles, u32 each, float eps)
 {
-    let_next_start();
     const u32 width = (u32)norms_len;
     const Cut cut(width / STEP, rows, tiles, each, true);
     expect(rows <= N * 8 && width % STEP == 0 && width <= QUADS * 128 && stream_len >= (u64)rows * width);
@@ -250,6 +254,8 @@ static __device__ void of_gated(const u16 *weight, u64 weight_len, const float *
         ups = four_of(bias, bias_len, tiles * TILE + column);
     }
     room.settle_norm();
+    // As above, of one row too: no kernel of a layer has more blocks of threads.
+    let_next_start();
     room.template norm<QUADS>(cut, stream, eps);
     room.settle();
     room.multiply(cut);

@@ -4,7 +4,7 @@
 //! Such a product takes less than it takes to go from one kernel to the next. A block of threads has some columns and
 //! all of k, so that its sums are whole; what it needs of a norm it makes itself, as often as there are blocks.
 //!
-//! **Order.** That of [`super::cuda`] where each band is shared by [`PHASES`] workers: the bits are those of the other
+//! **Order.** That of [`super::cuda`] where each band is shared by four workers: the bits are those of the other
 //! products, of [`Norms`](crate::norm::cuda::Norms) and of [`Activations`](crate::activation::cuda::Activations).
 
 use super::cuda::{MOST_ROWS, PHASES, STEP, Shape};

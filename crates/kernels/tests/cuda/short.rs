@@ -127,17 +127,17 @@ fn weight_of<'j>(
 /// Rows on both sides of what kernels are made for.
 const ROWS: [usize; 8] = [1, 3, 8, 9, 16, 17, 31, 32];
 /// Shapes of small models, and such that leave the last block of threads with less or blocks with several tiles.
+const GATED: [(usize, usize); 3] = [(3072, 576), (32, 128), (5120, 160)];
+const ADDED: [(usize, usize); 5] = [(576, 576), (576, 1536), (576, 1728), (16, 128), (4624, 160)];
 const NORMED: [(usize, usize); 6] =
     [(960, 576), (3072, 576), (576, 576), (16, 128), (5120, 160), (2576, 1024)];
 
-#[test]
-fn products_of_normed_rows_are_those_of_two_kernels() {
-    let (card, mut random) = (card(), Random::fresh());
+fn check_normed(card: &Card, random: &mut Random, shapes: &[(usize, usize)], rows: &[usize]) {
     let shorts = Shorts::load(&card.cuda).expect("the short products load");
     let (products, lane) = (Products::load(&card.cuda).expect("they load"), &card.lanes.forward);
-    for (n, k) in NORMED {
-        for rows in ROWS {
-            let given = Given::fresh(&card, &mut random, (n, k), rows);
+    for &(n, k) in shapes {
+        for &rows in rows {
+            let given = Given::fresh(card, random, (n, k), rows);
             let (shape, whole) = (given.shape, given.shape.whole());
             assert!(shorts.fits(&shape, Around::Normed, rows), "{n} × {k} fits");
             let (stream, norm) = (random.floats(rows * k, 2.0), random.floats(k, 1.5));
@@ -145,7 +145,7 @@ fn products_of_normed_rows_are_those_of_two_kernels() {
             let mut out = card.put(&vec![f32::NAN; whole.sums(rows)]);
             let mut sums =
                 [card.put(&vec![f32::NAN; rows * n]), card.put(&vec![f32::NAN; rows * n])];
-            let pieces = given.pieces(&card, &normed(&card, (&stream, &norm), None).0);
+            let pieces = given.pieces(card, &normed(card, (&stream, &norm), None).0);
             let [own, of_two] = &mut sums;
             let (shorts, products) = (shorts.clone(), products.clone());
             lane.launch(
@@ -172,20 +172,18 @@ fn products_of_normed_rows_are_those_of_two_kernels() {
     }
 }
 
-#[test]
-fn gated_products_are_those_of_three_kernels() {
-    let (card, mut random) = (card(), Random::fresh());
+fn check_gated(card: &Card, random: &mut Random, shapes: &[(usize, usize)], rows: &[usize]) {
     let shorts = Shorts::load(&card.cuda).expect("the short products load");
     let activations = Activations::load(&card.cuda).expect("the activations load");
     let lane = &card.lanes.forward;
-    for (n, k) in [(3072, 576), (32, 128), (5120, 160)] {
-        for rows in ROWS {
-            let given = Given::fresh(&card, &mut random, (n, k), rows);
+    for &(n, k) in shapes {
+        for &rows in rows {
+            let given = Given::fresh(card, random, (n, k), rows);
             let (shape, width) = (given.shape, n / 2);
             assert!(shorts.fits(&shape, Around::Gated, rows), "{n} × {k} fits");
             let (stream, norm) = (random.floats(rows * k, 2.0), random.floats(k, 0.5));
             let (x, weights) = (card.put(&stream), card.put(&norm));
-            let pieces = given.pieces(&card, &normed(&card, (&stream, &norm), None).0);
+            let pieces = given.pieces(card, &normed(card, (&stream, &norm), None).0);
             let (mut own, mut of_three) =
                 (card.put(&vec![0x7fff; rows * width]), card.put(&vec![0x7fff; rows * width]));
             let (shorts, activations) = (shorts.clone(), activations.clone());
@@ -222,24 +220,19 @@ fn gated_products_are_those_of_three_kernels() {
     }
 }
 
-#[test]
-fn products_added_to_the_stream_are_those_of_two_kernels() {
-    let (card, mut random) = (card(), Random::fresh());
+fn check_added(card: &Card, random: &mut Random, shapes: &[(usize, usize)], rows: &[usize]) {
     let shorts = Shorts::load(&card.cuda).expect("the short products load");
     let lane = &card.lanes.forward;
-    for (n, k) in [(576, 576), (576, 1536), (576, 1728), (16, 128), (4624, 160)] {
-        for rows in ROWS {
-            let given = Given::fresh(&card, &mut random, (n, k), rows);
+    for &(n, k) in shapes {
+        for &rows in rows {
+            let given = Given::fresh(card, random, (n, k), rows);
             let shape = given.shape;
             assert!(shorts.fits(&shape, Around::Added, rows), "{n} × {k} fits");
             let (stream, x) =
                 (random.floats(rows * n, 2.0), narrowed(&random.floats(rows * k, 1.0)));
             let (lines, mut own) = (card.put(&x), card.put(&stream));
-            let (_, want) = normed(
-                &card,
-                (&stream, &vec![1.0; n]),
-                Some((&given.pieces(&card, &lines), shape)),
-            );
+            let (_, want) =
+                normed(card, (&stream, &vec![1.0; n]), Some((&given.pieces(card, &lines), shape)));
             let mut alone = card.put(&vec![f32::NAN; rows * n]);
             let stride = n + 12;
             let mut kept = card.put(&vec![7; rows * stride]);
@@ -261,7 +254,7 @@ fn products_added_to_the_stream_are_those_of_two_kernels() {
             let got = card.get(&own);
             assert!(got == want, "{rows} rows of {n} × {k} have the bits of a product and a norm");
             let zeros = (&vec![0.0; rows * n][..], &vec![1.0; n][..]);
-            let sums = normed(&card, zeros, Some((&given.pieces(&card, &lines), shape))).1;
+            let sums = normed(card, zeros, Some((&given.pieces(card, &lines), shape))).1;
             assert!(card.get(&alone) == sums, "{rows} rows of {n} × {k} without a stream");
             for (row, there) in card.get(&kept).chunks_exact(stride).enumerate() {
                 assert!(there[8..][..n] == narrowed(&got[row * n..][..n]), "row {row}");
@@ -277,6 +270,30 @@ fn products_added_to_the_stream_are_those_of_two_kernels() {
             });
         }
     }
+}
+
+#[test]
+fn products_of_normed_rows_are_those_of_two_kernels() {
+    check_normed(&card(), &mut Random::fresh(), &NORMED, &ROWS);
+}
+
+#[test]
+fn gated_products_are_those_of_three_kernels() {
+    check_gated(&card(), &mut Random::fresh(), &GATED, &ROWS);
+}
+
+#[test]
+fn products_added_to_the_stream_are_those_of_two_kernels() {
+    check_added(&card(), &mut Random::fresh(), &ADDED, &ROWS);
+}
+
+/// As much of it all as a checker follows that slows it down a hundredfold.
+#[test]
+fn few_products_are_those_of_others() {
+    let (card, mut random) = (card(), Random::fresh());
+    check_normed(&card, &mut random, &[(192, 160)], &[9]);
+    check_gated(&card, &mut random, &[(128, 160)], &[9]);
+    check_added(&card, &mut random, &[(64, 160)], &[9]);
 }
 
 /// What is large, or has columns that are no whole tiles, goes the other way.
