@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The weights are random: the work is that of the real model, the text is not. A cycle is what a
-//! step does for one request: absorb 16 rows, draft 16 rows with 5 layers, verify 16 rows, choose,
+//! step does for one request: absorb 16 rows, draft 16 rows, with 5 layers or 3, verify 16 rows, choose,
 //! accept. Limits are the bytes of weights and KV over the read rate that the same run measured; of a
 //! single kernel, of all that it reads and writes, which for short ones lies in the card's cache.
 

@@ -1,5 +1,6 @@
-// What becomes of a head of a row: its norm and its rotation (half-split pairs), with the same bits whoever makes
-// it. So what is fused is said: a compiler may choose otherwise from one kernel to the next.
+// What becomes of a head of a row: its norm and its rotation (half-split pairs), and where it is kept. What is fused is
+// said: a compiler may choose otherwise from one kernel to the next, and a head has the same bits whether the sums of its
+// product come in pieces or whole.
 
 // DIM / 4 lanes are a head, a warp at most, whose lanes then have the elements of both halves.
 template <u32 DIM> struct Head {
