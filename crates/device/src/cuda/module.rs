@@ -99,9 +99,9 @@ impl Module {
     /// As [`Module::kernel`], and when a block of threads of this card has not so much memory.
     ///
     /// # Safety
-    /// As [`Module::kernel`], with so many bytes of shared memory, or as few as [`Kernel::with_shared`] is given. Every thread of the function calls
-    /// `griddepcontrol.wait`, where the target has it, before it writes anything and before it reads
-    /// what kernels write.
+    /// As [`Module::kernel`], with so many bytes of shared memory, or as few as [`Kernel::with_shared`] is given.
+    /// Every thread of the function calls `griddepcontrol.wait`, where the target has it, before it writes
+    /// anything and before it reads what kernels write.
     pub unsafe fn early_kernel<P: Parameters>(
         &self,
         name: &'static str,

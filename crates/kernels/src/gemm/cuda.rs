@@ -73,8 +73,8 @@ impl Shape {
         );
         let (bands, steps) = (count(n.div_ceil(BAND)), k / STEP);
         let items = bands as usize * steps;
-        let multiple = multiprocessors.max(1) as usize;
-        if steps >= PHASES && n * k * size_of::<u16>() <= SMALL * multiple {
+        let small = n * k * size_of::<u16>() <= SMALL * multiprocessors.max(1) as usize;
+        if small && steps >= PHASES {
             return Shape { n, k, workers: bands * count(PHASES) };
         }
         let least = steps.div_ceil(SHARERS).max(LEAST);

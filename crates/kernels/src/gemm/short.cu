@@ -269,8 +269,8 @@ static __device__ void of_gated(const u16 *weight, u64 weight_len, const float *
                    narrowed(gated(gate.z, up.z), gated(gate.w, up.w)));
 }
 
-// stream = x · weightᵀ + bias, added to the stream where it `adds`. Where there is `kept`, [rows][stride], its columns from `first` on become the stream,
-// narrowed.
+// stream = x · weightᵀ + bias, added to the stream where it `adds`. Where there is `kept`, [rows][stride], its columns
+// from `first` on become the stream, narrowed.
 template <u32 N>
 static __device__ void added(const u16 *weight, u64 weight_len, const u16 *x, u64 x_len, const float *bias,
                              u64 bias_len, float *stream, u64 stream_len, u16 *kept, u64 kept_len, u32 steps, u32 rows,
@@ -325,7 +325,7 @@ static __device__ void added(const u16 *weight, u64 weight_len, const u16 *x, u6
                      u32 rows, u32 tiles, u32 each, u32 first, u32 stride, u32 adds)                     \
     {                                                                                                    \
         added<N>(weight, weight_len, x, x_len, bias, bias_len, stream, stream_len, kept, kept_len,       \
-                 steps, rows, tiles, each, first, stride, adds);                                               \
+                 steps, rows, tiles, each, first, stride, adds);                                         \
     }
 
 SHORT(8, 1)

@@ -40,7 +40,7 @@ pub enum Around {
 
 /// What becomes of the stream.
 #[derive(Clone, Copy)]
-enum Stored {
+enum Sum {
     /// It is forgotten.
     Alone = 0,
     /// It is one of the two that are added.
@@ -178,7 +178,7 @@ impl Shorts {
     }
 
     fn cut(&self, shape: &Shape, around: Around, rows: usize) -> Option<Cut> {
-        // Tiles of a slot's worth of columns that a thread leaves, and the tiles that make one.
+        // Tiles whose sums become one tile: a gate's and an up's.
         let parts = if around == Around::Gated { 2 } else { 1 };
         let norm = if around == Around::Added { 0 } else { shape.k };
         if rows > MOST_ROWS || norm > WIDTHS[1] || !shape.n.is_multiple_of(parts * TILE) {
@@ -264,7 +264,7 @@ impl Shorts {
         x: CudaSlice<'_, u16>,
         (stream, kept): (CudaSliceMut<'_, f32>, Option<Kept<'_>>),
     ) {
-        self.put_sum(queue, (weight, Stored::Added), x, (stream, kept));
+        self.put_sum(queue, (weight, Sum::Added), x, (stream, kept));
     }
 
     /// `stream = x · weightᵀ + bias`, as [`Shorts::added`] to a stream of zeros.
@@ -278,13 +278,13 @@ impl Shorts {
         x: CudaSlice<'_, u16>,
         stream: CudaSliceMut<'_, f32>,
     ) {
-        self.put_sum(queue, (weight, Stored::Alone), x, (stream, None));
+        self.put_sum(queue, (weight, Sum::Alone), x, (stream, None));
     }
 
     fn put_sum(
         &self,
         queue: &Queue,
-        (weight, stored): (Weight<'_>, Stored),
+        (weight, sum): (Weight<'_>, Sum),
         x: CudaSlice<'_, u16>,
         (stream, kept): (CudaSliceMut<'_, f32>, Option<Kept<'_>>),
     ) {
@@ -310,7 +310,7 @@ impl Shorts {
             count(cut.each),
             count(first),
             count(stride),
-            stored as u32,
+            sum as u32,
         );
         queue.launch(&self.added[sized(rows)].with_shared(count(cut.shared)), cut.grid(), given);
     }

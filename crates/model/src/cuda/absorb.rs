@@ -3,34 +3,25 @@
 use super::pass::{Input, Program, Work, pieces, times};
 use super::short::Way;
 use kernels::gemm::cuda::{Layout, Shape};
-use kernels::rope::cuda::{Heads, Layers, Placed, StepRows, Stored, Turns};
+use kernels::rope::cuda::{Heads, Layers, StepRows, Stored, Turns};
 use std::ops::Range;
 
 impl Program {
     /// The words of a batch are the rows' positions, zeros (the request of each, its length, and where
     /// its page is) and the rows' slots: see [`super::run`].
     pub(super) fn absorb(&self, work: &mut Work<'_>, rows: usize) {
-        let drafter = self.drafter();
-        let body = &drafter.body;
-        let scratch = &mut work.scratch;
-        let words = scratch.batch.read();
-        let zeros = words.range(rows..2 * rows);
-        let of = StepRows {
-            lengths: zeros,
-            spans: zeros,
-            offsets: words.range(0..rows),
-            firsts: zeros,
-            pages: zeros,
-            // One page for all: slots are told, and only angles are wanted here.
-            page_size: 1 << 30,
-        };
-        let to = Placed {
-            positions: scratch.positions.all(),
-            slots: scratch.slots.all(),
-            angles: scratch.angles.all(),
-        };
-        let frequencies = (work.vectors.range(body.frequencies.clone()), 1.0);
-        self.kernels.rotations.places(work.queue, of, frequencies, to);
+        self.place(work, &self.drafter().body, |words| {
+            let zeros = words.range(rows..2 * rows);
+            StepRows {
+                lengths: zeros,
+                spans: zeros,
+                offsets: words.range(0..rows),
+                firsts: zeros,
+                pages: zeros,
+                // One page for all: slots are told, and only angles are wanted here.
+                page_size: 1 << 30,
+            }
+        });
         match self.way_to_absorb(rows) {
             Way::Short => self.short_absorb(work, rows),
             Way::Tiled => self.tiled_absorb(work, rows),

@@ -257,12 +257,15 @@ impl Program {
         self.kernels.norms.add_norm(work.queue, x, delta, weight, out, kept);
     }
 
-    /// Places and embedding.
-    fn begin(&self, work: &mut Work<'_>, body: &Body, cut: &Cut) {
-        let (rows, hidden) = (cut.regions.rows, body.sizes.hidden);
+    /// The places of the rows that the words of a batch tell of, for the heads of `body`.
+    pub(super) fn place(
+        &self,
+        work: &mut Work<'_>,
+        body: &Body,
+        rows: impl for<'w> FnOnce(CudaSlice<'w, u32>) -> StepRows<'w>,
+    ) {
         let scratch = &mut work.scratch;
-        let all = Slice { rows: 0..rows, tiles: 0..0, tiling: Tiling::Any };
-        let of = step(scratch.batch.read(), cut, &all, self.room.page_size);
+        let of = rows(scratch.batch.read());
         let to = Placed {
             positions: scratch.positions.all(),
             slots: scratch.slots.all(),
@@ -270,6 +273,14 @@ impl Program {
         };
         let frequencies = (work.vectors.range(body.frequencies.clone()), 1.0);
         self.kernels.rotations.places(work.queue, of, frequencies, to);
+    }
+
+    /// Places and embedding.
+    fn begin(&self, work: &mut Work<'_>, body: &Body, cut: &Cut) {
+        let (rows, hidden) = (cut.regions.rows, body.sizes.hidden);
+        let all = Slice { rows: 0..rows, tiles: 0..0, tiling: Tiling::Any };
+        self.place(work, body, |words| step(words, cut, &all, self.room.page_size));
+        let scratch = &mut work.scratch;
         let ids = scratch.batch.read().range(cut.regions.tokens());
         let table = (work.weights.range(self.plan.table.clone()), hidden);
         self.kernels.embedding.launch(work.queue, table, ids, scratch.x.all());
