@@ -7,7 +7,7 @@
 //! Which of these ways a row takes follows from its request and its position alone, so drafting does not change
 //! it.
 
-use crate::draft::{Draft, DraftRow, Drafter, Features, NoDrafter, in_reach, shape};
+use crate::draft::{Draft, DraftRow, Drafter, Features, NoDrafter, Promise, in_reach, shape};
 use crate::memory::Geometry;
 use crate::pair::{Faces, Models, Pair, PairOptions, TargetFiles};
 use crate::target::Target;
@@ -30,6 +30,10 @@ pub use model::cuda::{Card, CudaError, JobTiming};
 
 /// Bytes of the card that are left to the driver and to others.
 const RESERVE: usize = 256 << 20;
+
+/// Most rows of a step that is enqueued whole, from what the drafter takes in to what is chosen: see
+/// [`Target::ahead`].
+const AHEAD: usize = 16;
 
 /// A pair's models on a card.
 pub(crate) struct OnCard {
@@ -354,6 +358,10 @@ impl Target for CardTarget {
         self.card.get().stairs()
     }
 
+    fn ahead(&self) -> usize {
+        AHEAD
+    }
+
     fn finish(&mut self) {
         self.card.get().finish();
     }
@@ -404,23 +412,19 @@ struct CardDrafter {
     pass: Pass,
 }
 
-impl Drafter for CardDrafter {
-    fn block(&self) -> usize {
-        self.config.block
-    }
+/// What is asked of the drafter's pass.
+struct Asked<'r> {
+    /// Proposals of each row.
+    counts: Vec<usize>,
+    /// For each proposal its row in the pass, and how it is chosen.
+    wanted: Vec<usize>,
+    draws: Vec<Draw>,
+    shapes: Vec<Shape<'r>>,
+}
 
-    fn blocks(&self) -> Vec<usize> {
-        self.config.blocks.clone()
-    }
-
-    fn taps(&self) -> &[usize] {
-        &self.config.target_layers
-    }
-
-    /// Of the numbers of positions that may be drafted, the least is that has the room that is asked for. All rows
-    /// that may be verified choose at once, each at its own position, and say how sure they are: what is not worth
-    /// it costs next to nothing, where another launch would.
-    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
+impl CardDrafter {
+    /// Lays the blocks of `rows` out.
+    fn ask<'r>(&mut self, rows: &[DraftRow<'r>]) -> Asked<'r> {
         let (most, context) = (self.config.block, self.config.body.context);
         let mut tokens = vec![self.config.mask_id; most];
         self.pass.clear();
@@ -443,6 +447,37 @@ impl Drafter for CardDrafter {
                 shapes.push(Shape { allowed, ..shape(row, position) });
             }
         }
+        Asked { counts, wanted, draws, shapes }
+    }
+}
+
+/// Deals proposals out to rows that have so many.
+fn deal(found: Found, counts: &[usize], out: &mut [Draft]) {
+    let mut proposals = found.tokens.into_iter().zip(found.confidences);
+    for (&count, out) in counts.iter().zip(out) {
+        let own = proposals.by_ref().take(count);
+        own.for_each(|(token, confidence)| out.push(token, confidence));
+    }
+}
+
+impl Drafter for CardDrafter {
+    fn block(&self) -> usize {
+        self.config.block
+    }
+
+    fn blocks(&self) -> Vec<usize> {
+        self.config.blocks.clone()
+    }
+
+    fn taps(&self) -> &[usize] {
+        &self.config.target_layers
+    }
+
+    /// Of the numbers of positions that may be drafted, the least is that has the room that is asked for. All rows
+    /// that may be verified choose at once, each at its own position, and say how sure they are: what is not worth
+    /// it costs next to nothing, where another launch would.
+    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
+        let Asked { counts, wanted, draws, shapes } = self.ask(rows);
         if wanted.is_empty() {
             return;
         }
@@ -450,11 +485,25 @@ impl Drafter for CardDrafter {
         let (card, cpu, width) = (&self.card, &self.cpu, (self.proposed, self.proposed));
         let chooser = Chooser { card, cpu, ids: Ids::Proposed, width };
         let found = chooser.choose(&wanted, &draws, &shapes, || all);
-        let mut proposals = found.tokens.into_iter().zip(found.confidences);
-        for (count, out) in counts.into_iter().zip(out) {
-            let own = proposals.by_ref().take(count);
-            own.for_each(|(token, confidence)| out.push(token, confidence));
+        deal(found, &counts, out);
+    }
+
+    fn promise(&mut self, rows: &[DraftRow<'_>]) -> Option<Promise> {
+        let Asked { counts, wanted, draws, shapes } = self.ask(rows);
+        let by_card = |(draw, shape)| By::of(draw, shape) == By::Card;
+        let simple = draws.iter().zip(&shapes).all(by_card);
+        if wanted.is_empty() || !simple || self.pass.rows() > AHEAD {
+            return None;
         }
+        let mut all = self.card.get().promise(&self.pass, &wanted, &draws).into_iter();
+        let stand_ins = counts.into_iter().map(|count| all.by_ref().take(count).collect());
+        Some(Promise { stand_ins: stand_ins.collect() })
+    }
+
+    fn keep(&mut self, promise: Promise, out: &mut [Draft]) {
+        let counts: Vec<usize> = promise.stand_ins.iter().map(Vec::len).collect();
+        let found = self.card.get().promised();
+        deal(found, &counts, out);
     }
 
     /// # Panics

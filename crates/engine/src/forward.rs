@@ -1,6 +1,7 @@
 //! One step on the forward lane: draft → verify → choose → accept → publish → absorb, with no
 //! host in between.
 
+use crate::ahead::{Pace, Promised};
 use crate::counters::StepTimes;
 use crate::draft::{Calibration, Draft, DraftRow, Drafter, Judge};
 use crate::fit::{Open, fit};
@@ -14,6 +15,7 @@ use kernels::accept::accept;
 use kernels::choose::{Draw, LogProbs, Shape};
 use model::pass::{Pass, slot};
 use schedule::{Absorb, Chances, PlannedRow, RowEnd, RowOutcome, Scores, Then, Work};
+use std::time::Duration;
 
 /// What the forward lane owns alone.
 pub(crate) struct Forward {
@@ -27,6 +29,9 @@ pub(crate) struct Forward {
     calibration: Calibration,
     /// The target's.
     stairs: Vec<usize>,
+    /// The drafter's.
+    blocks: Vec<usize>,
+    pace: Pace,
     pass: Pass,
     /// An [`Entry`] a planned row of the last step.
     results: Vec<u32>,
@@ -124,6 +129,15 @@ struct Judged {
     chances: Chances,
 }
 
+/// What there is of the planned rows' drafts before they are verified, nothing for chunks.
+struct Drafted {
+    /// The proposals that are worth verifying, or what stands for them.
+    drafts: Vec<Vec<u32>>,
+    /// What is known of all proposals.
+    judged: Vec<Judged>,
+    promised: Option<Promised>,
+}
+
 impl Forward {
     pub(crate) fn new(
         target: Box<dyn Target>,
@@ -134,6 +148,8 @@ impl Forward {
     ) -> Forward {
         Forward {
             stairs: target.stairs(),
+            blocks: drafter.blocks(),
+            pace: Pace::default(),
             target,
             drafter,
             page_size,
@@ -156,14 +172,14 @@ impl Forward {
         self.guides
             .begin(planned, |row| row.constrained.as_deref().map(|told| Guide::new(told, vocab)));
         times.masks = self.clock.now() - start;
-        let (mut drafts, judged) = self.draft(planned, &memory, &mut times);
+        let Drafted { mut drafts, judged, promised } = self.draft(planned, &memory, &mut times);
         let drafted = self.clock.now();
         let followed = guide::follow(&mut self.guides, planned, &mut drafts);
         let masked = self.clock.now();
         times.masks += masked - drafted;
 
         let drafts = drafts.into_iter().zip(followed).zip(judged);
-        let blocks = self.build(planned, drafts, &memory);
+        let mut blocks = self.build(planned, drafts, &memory);
         if self.pass.rows() > 0 {
             let absorbing = planned.iter().any(|row| row.absorb == Absorb::Keep);
             let taps = if absorbing { self.drafter.taps() } else { &[] };
@@ -175,6 +191,7 @@ impl Forward {
         if chosen.is_empty() {
             self.target.finish();
         }
+        let takes = promised.map_or(Duration::ZERO, |promised| self.keep(promised, &mut blocks));
         let (mut outcomes, logprobs) = self.accept(&blocks, &chosen);
         let accepted = self.clock.now();
         for (block, outcome) in blocks.iter().zip(&mut outcomes) {
@@ -195,7 +212,8 @@ impl Forward {
         }
         let verified = self.clock.now();
         times.masks += pushed - accepted;
-        times.verify = (accepted - masked) + (verified - pushed);
+        times.draft += takes;
+        times.verify = ((accepted - masked) + (verified - pushed)).saturating_sub(takes);
 
         self.absorb(&blocks, &outcomes);
         times.absorb += self.clock.now() - verified;
@@ -208,67 +226,96 @@ impl Forward {
         &self.results
     }
 
-    /// Of every planned row (nothing for chunks) the proposals that are worth verifying, and what is
-    /// known of all of them.
+    /// Drafts for every planned row that is to be verified.
     fn draft(
         &mut self,
         planned: &[PlannedRow],
         memory: &StepMemory<'_>,
         times: &mut StepTimes,
-    ) -> (Vec<Vec<u32>>, Vec<Judged>) {
-        let mut drafts = vec![Vec::new(); planned.len()];
-        let mut judged = vec![Judged::default(); planned.len()];
-        let (mut wanting, mut places) = (Vec::new(), Vec::new());
-        for (i, (row, pages)) in with_pages(planned, memory.pages).enumerate() {
-            let Work::Block { width, price, likely } = row.work else { continue };
-            let len = memory.lengths[row.row.index] as usize;
-            let width = width.min(row.limit - 1 - len);
-            let guide = self.guides.of(row.row);
-            if width > 1 && guide.is_none_or(|guide| guide.end().is_none()) {
-                places.push(i);
-                let anchor = memory.anchors[row.row.index];
-                let draw = draw(row, len + 1);
-                let (request, shaper) = (row.id, self.shapers.of(row.row));
-                let allowed = guide.and_then(Guide::next);
-                let judge = Judge::new(&self.calibration, price);
-                wanting.push(DraftRow {
-                    request,
-                    anchor,
-                    len,
-                    width,
-                    judge,
-                    likely,
-                    pages,
-                    draw,
-                    shaper,
-                    allowed,
-                });
-            }
-        }
+    ) -> Drafted {
+        let mut drafted = Drafted {
+            drafts: vec![Vec::new(); planned.len()],
+            judged: vec![Judged::default(); planned.len()],
+            promised: None,
+        };
+        let known = (&self.calibration, &self.guides, &self.shapers);
+        let (places, wanting) = wanting(planned, memory, known);
         if wanting.is_empty() {
-            return (drafts, judged);
+            return drafted;
         }
         let start = self.clock.now();
         self.drafter.settle();
         let settled = self.clock.now();
         times.absorb = settled - start;
+        let positions = self.positions(&wanting);
+        let takes = match self.may_run_ahead(planned, &wanting) {
+            true => self.pace.takes(positions),
+            false => None,
+        };
+        if let Some(takes) = takes
+            && let Some(promise) = self.drafter.promise(&wanting)
+        {
+            for (&place, own) in places.iter().zip(&promise.stand_ins) {
+                drafted.drafts[place].clone_from(own);
+            }
+            let prices = wanting.iter().map(|row| row.judge.price());
+            let rows = places.into_iter().zip(prices).collect();
+            drafted.promised = Some(Promised { promise, rows, takes });
+            return drafted;
+        }
         let mut proposals = vec![Draft::default(); wanting.len()];
         self.drafter.propose(&wanting, &mut proposals);
         self.clock.work("draft", wanting.len());
         times.draft = self.clock.now() - settled;
+        self.pace.learn(positions, times.draft);
         let counts = self.counts(planned, &wanting, &proposals);
         let most = self.drafter.block() - 1;
         let proposals = proposals.into_iter().zip(counts);
         for ((&place, row), (draft, count)) in places.iter().zip(&wanting).zip(proposals) {
             let Draft { mut tokens, confidences } = draft;
             tokens.truncate(count);
-            drafts[place] = tokens;
-            judged[place] = Judged { chances: row.judge.judged(&confidences, most), confidences };
+            drafted.drafts[place] = tokens;
+            let chances = row.judge.judged(&confidences, most);
+            drafted.judged[place] = Judged { chances, confidences };
         }
         for place in places {
-            self.calibration.look(&judged[place].confidences);
+            self.calibration.look(&drafted.judged[place].confidences);
         }
-        (drafts, judged)
+        drafted
+    }
+
+    /// Positions that are drafted for these rows.
+    fn positions(&self, rows: &[DraftRow<'_>]) -> usize {
+        let block = |row: &DraftRow<'_>| {
+            let room = self.blocks.iter().find(|&&block| block > row.likely);
+            room.or(self.blocks.last()).copied().unwrap_or(1)
+        };
+        rows.iter().map(block).sum()
+    }
+
+    /// Whether the drafts of `rows` may be verified before the host knows them: nothing that the host does to their
+    /// logits depends on them, and verifying them all costs little.
+    fn may_run_ahead(&self, planned: &[PlannedRow], rows: &[DraftRow<'_>]) -> bool {
+        let free = |row: &DraftRow<'_>| row.shaper.is_none() && row.allowed.is_none();
+        let drafts: usize = rows.iter().map(|row| row.width - 1).sum();
+        let told: usize = planned.iter().map(PlannedRow::told).sum();
+        told + drafts <= self.target.ahead() && rows.iter().all(free)
+    }
+
+    /// Puts the drafts that were promised in the place of what stood for them. Returns how long they took.
+    fn keep(&mut self, promised: Promised, blocks: &mut [Block<'_>]) -> Duration {
+        let Promised { promise, rows, takes } = promised;
+        let mut drafts = vec![Draft::default(); rows.len()];
+        self.drafter.keep(promise, &mut drafts);
+        let most = self.drafter.block() - 1;
+        for ((place, price), draft) in rows.into_iter().zip(drafts) {
+            let (block, Draft { tokens, confidences }) = (&mut blocks[place], draft);
+            assert_eq!(tokens.len(), block.drafts.len(), "as many drafts as were promised");
+            let chances = Judge::new(&self.calibration, price).judged(&confidences, most);
+            self.calibration.look(&confidences);
+            (block.drafts, block.judged) = (tokens, Judged { confidences, chances });
+        }
+        takes
     }
 
     /// How many of the proposals of each row are verified: those that are worth it, and some more or less as the
@@ -291,13 +338,9 @@ impl Forward {
         let blocks = open.iter().zip(&chances);
         let blocks: Vec<Open<'_>> =
             blocks.map(|(&i, chances)| Open { chances, worth: counts[i] }).collect();
-        let tokens = |row: &PlannedRow| match &row.work {
-            Work::Chunk { tokens, .. } => tokens.len(),
-            Work::Block { .. } => 1,
-        };
         let judged: usize = blocks.iter().map(|block| block.worth).sum();
         let drafts: usize = counts.iter().sum();
-        let others = planned.iter().map(tokens).sum::<usize>() + drafts - judged;
+        let others = planned.iter().map(PlannedRow::told).sum::<usize>() + drafts - judged;
         let fitted = fit(others, &blocks, price, &self.stairs);
         open.iter().zip(fitted).for_each(|(&i, count)| counts[i] = count);
         counts
@@ -472,11 +515,43 @@ fn publish(
     }
 }
 
+/// The planned rows that want drafts: their places, and what they want.
+fn wanting<'f>(
+    planned: &[PlannedRow],
+    memory: &StepMemory<'f>,
+    known: (&'f Calibration, &'f Holders<Guide>, &'f Holders<Shaper>),
+) -> (Vec<usize>, Vec<DraftRow<'f>>) {
+    let (calibration, guides, shapers) = known;
+    let (mut wanting, mut places) = (Vec::new(), Vec::new());
+    for (i, (row, pages)) in with_pages(planned, memory.pages).enumerate() {
+        let Work::Block { width, price, likely } = row.work else { continue };
+        let len = memory.lengths[row.row.index] as usize;
+        let width = width.min(row.limit - 1 - len);
+        let guide = guides.of(row.row);
+        if width > 1 && guide.is_none_or(|guide| guide.end().is_none()) {
+            places.push(i);
+            wanting.push(DraftRow {
+                request: row.id,
+                anchor: memory.anchors[row.row.index],
+                len,
+                width,
+                judge: Judge::new(calibration, price),
+                likely,
+                pages,
+                draw: draw(row, len + 1),
+                shaper: shapers.of(row.row),
+                allowed: guide.and_then(Guide::next),
+            });
+        }
+    }
+    (places, wanting)
+}
+
 /// Each planned row with its own page ids.
-fn with_pages<'j>(
-    planned: &'j [PlannedRow],
+fn with_pages<'p, 'j>(
+    planned: &'p [PlannedRow],
     mut pages: &'j [u32],
-) -> impl Iterator<Item = (&'j PlannedRow, &'j [u32])> {
+) -> impl Iterator<Item = (&'p PlannedRow, &'j [u32])> {
     planned.iter().map(move |row| {
         let (own, rest) = pages.split_at(row.pages);
         pages = rest;

@@ -10,6 +10,7 @@
 //! Two faces: [`Engine`] for programs that take its turns themselves, and [`Service`], an engine on
 //! a thread of its own, for programs that submit from many threads and must outlive its failure.
 
+mod ahead;
 mod collect;
 mod counters;
 #[cfg(feature = "cuda")]

@@ -21,6 +21,12 @@ pub trait Target: Send {
         Vec::new()
     }
 
+    /// Most rows of a pass with drafts that nobody waited for: verifying so many costs less more than verifying few
+    /// does than waiting to see which are worth it. None where tokens have to be told.
+    fn ahead(&self) -> usize {
+        0
+    }
+
     /// Waits for what [`Target::forward`] left running. The engine calls this where nothing is chosen,
     /// so that a step has ended when it says so.
     fn finish(&mut self) {}

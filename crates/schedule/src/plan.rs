@@ -49,6 +49,16 @@ pub struct PlannedRow {
     pub constrained: Option<Arc<ConstrainedRequest>>,
 }
 
+impl PlannedRow {
+    /// Rows of a pass that the host knows to be the request's before anything is drafted.
+    pub fn told(&self) -> usize {
+        match &self.work {
+            Work::Chunk { tokens, .. } => tokens.len(),
+            Work::Block { .. } => 1,
+        }
+    }
+}
+
 /// What a row computes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Work {

@@ -38,6 +38,22 @@ pub trait Drafter: Send {
     /// are worth it.
     fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]);
 
+    /// Promises proposals for each row instead of making them, where the target of the same place takes them as they
+    /// come and nobody has to wait for them in between: its next pass has what stands for them. Every proposal is
+    /// verified then. None where that is not so: they are to be proposed.
+    fn promise(&mut self, _rows: &[DraftRow<'_>]) -> Option<Promise> {
+        None
+    }
+
+    /// Appends what was promised to `out`, row by row: as many proposals as something stood for. The target has
+    /// chosen meanwhile.
+    ///
+    /// # Panics
+    /// When it was not this drafter that promised it.
+    fn keep(&mut self, _promise: Promise, _out: &mut [Draft]) {
+        panic!("this drafter promises nothing")
+    }
+
     /// Takes in committed tokens: the `features` of rows of the last pass, which stand at `positions`
     /// and whose KV slots are `slots`. May leave the work to [`Drafter::settle`]; a slot that comes twice ends
     /// up with what came last.
@@ -46,6 +62,14 @@ pub trait Drafter: Send {
     /// Does what [`Drafter::absorb`] left. [`Drafter::propose`] sees all that was absorbed in any
     /// case; the engine calls this before it, so that the time of the two is told apart.
     fn settle(&mut self) {}
+}
+
+/// Proposals that are to be made before the target comes to them.
+#[derive(Debug)]
+#[must_use = "what was promised is to be kept, or the next promise is refused"]
+pub struct Promise {
+    /// What stands for those of each row among the tokens of the target's next pass.
+    pub stand_ins: Vec<Vec<u32>>,
 }
 
 /// What is proposed for a row.

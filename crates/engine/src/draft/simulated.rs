@@ -2,7 +2,7 @@
 //! a drawn probability. For measuring how fast a pair would be with a drafter that is not trained
 //! yet; the output is what it always is.
 
-use super::{Draft, DraftRow, Drafter, Features};
+use super::{Draft, DraftRow, Drafter, Features, Promise};
 use kernels::choose::Draw;
 
 /// How likely drafts are accepted: for each place in the block, the chance that the draft there is
@@ -67,6 +67,8 @@ pub struct Simulated<F> {
     inner: Box<dyn Drafter>,
     blocks: Vec<usize>,
     fate: F,
+    /// What the inner one has promised, and what is proposed instead.
+    promised: Option<(Promise, Vec<Draft>)>,
 }
 
 impl<F: FnMut(u64, usize, usize) -> Option<Fate> + Send> Simulated<F> {
@@ -79,7 +81,7 @@ impl<F: FnMut(u64, usize, usize) -> Option<Fate> + Send> Simulated<F> {
         let own = inner.block();
         assert!(own == 1 || own == block, "the drafter drafts {own} positions, not {block}");
         let blocks = if own == 1 { vec![block] } else { inner.blocks() };
-        Simulated { inner, blocks, fate }
+        Simulated { inner, blocks, fate, promised: None }
     }
 
     fn drafts(&mut self, row: &DraftRow<'_>, out: &mut Draft) {
@@ -118,6 +120,22 @@ impl<F: FnMut(u64, usize, usize) -> Option<Fate> + Send> Drafter for Simulated<F
         }
     }
 
+    /// What is proposed is known at once; the inner drafter's proposals are dropped when they come.
+    fn promise(&mut self, rows: &[DraftRow<'_>]) -> Option<Promise> {
+        let inner = self.inner.promise(rows)?;
+        let mut own = vec![Draft::default(); rows.len()];
+        rows.iter().zip(&mut own).for_each(|(row, own)| self.drafts(row, own));
+        let stand_ins = own.iter().map(|draft| draft.tokens.clone()).collect();
+        self.promised = Some((inner, own));
+        Some(Promise { stand_ins })
+    }
+
+    fn keep(&mut self, _promise: Promise, out: &mut [Draft]) {
+        let (inner, own) = self.promised.take().expect("something was promised");
+        self.inner.keep(inner, &mut vec![Draft::default(); out.len()]);
+        out.clone_from_slice(&own);
+    }
+
     fn absorb(&mut self, features: Features<'_>, positions: &[u32], slots: &[u32]) {
         self.inner.absorb(features, positions, slots);
     }
@@ -146,6 +164,8 @@ mod tests {
     use super::*;
     use crate::draft::{Judge, NoDrafter};
     use std::collections::HashSet;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     const WIDTH: usize = 8;
 
@@ -212,13 +232,11 @@ mod tests {
         }
     }
 
-    /// What is proposed with room for `likely` drafts, of a text that is known before position `known`.
-    fn proposed(inner: Box<dyn Drafter>, known: usize, likely: usize) -> Vec<u32> {
-        let fate = |_, position: usize, _| (position < known).then_some((3, 1.0));
-        let mut drafter = Simulated::new(inner, WIDTH, fate);
+    /// A row behind 12 tokens that wants room for `likely` drafts.
+    fn row(likely: usize) -> DraftRow<'static> {
         let draw =
             Draw { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 0, position: 12 };
-        let row = DraftRow {
+        DraftRow {
             request: 0,
             anchor: 0,
             len: 11,
@@ -229,9 +247,15 @@ mod tests {
             draw,
             shaper: None,
             allowed: None,
-        };
+        }
+    }
+
+    /// What is proposed with room for `likely` drafts, of a text that is known before position `known`.
+    fn proposed(inner: Box<dyn Drafter>, known: usize, likely: usize) -> Vec<u32> {
+        let fate = |_, position: usize, _| (position < known).then_some((3, 1.0));
+        let mut drafter = Simulated::new(inner, WIDTH, fate);
         let mut out = vec![Draft::default()];
-        drafter.propose(&[row], &mut out);
+        drafter.propose(&[row(likely)], &mut out);
         out.swap_remove(0).tokens
     }
 
@@ -267,5 +291,49 @@ mod tests {
             assert_eq!(proposed(Box::new(InBlocks), 99, likely).len(), drafts, "room for {likely}");
         }
         assert_eq!(proposed(Box::new(NoDrafter), 99, 2).len(), WIDTH - 1, "of one size");
+    }
+
+    /// A drafter that promises three drafts a row, and must keep that.
+    struct Promising(Arc<AtomicUsize>);
+
+    impl Drafter for Promising {
+        fn block(&self) -> usize {
+            WIDTH
+        }
+
+        fn taps(&self) -> &[usize] {
+            &[]
+        }
+
+        fn propose(&mut self, _: &[DraftRow<'_>], _: &mut [Draft]) {
+            panic!("nobody waits for this")
+        }
+
+        fn promise(&mut self, rows: &[DraftRow<'_>]) -> Option<Promise> {
+            Some(Promise { stand_ins: vec![vec![1000; 3]; rows.len()] })
+        }
+
+        fn keep(&mut self, promise: Promise, out: &mut [Draft]) {
+            assert_eq!(promise.stand_ins.len(), out.len());
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn absorb(&mut self, _: Features<'_>, _: &[u32], _: &[u32]) {}
+    }
+
+    #[test]
+    fn its_own_drafts_are_promised_where_the_inner_one_promises() {
+        let kept = Arc::new(AtomicUsize::new(0));
+        let fate = |_, position: usize, _| Some((position as u32, 1.0));
+        let mut drafter = Simulated::new(Box::new(Promising(kept.clone())), WIDTH, fate);
+        let promise = drafter.promise(&[row(WIDTH - 1)]).expect("a promise");
+        let own: Vec<u32> = (12..12 + WIDTH as u32 - 1).collect();
+        assert_eq!(promise.stand_ins, std::slice::from_ref(&own));
+        assert_eq!(kept.load(Ordering::Relaxed), 0);
+        let mut out = vec![Draft::default()];
+        drafter.keep(promise, &mut out);
+        assert_eq!((&out[0].tokens, kept.load(Ordering::Relaxed)), (&own, 1));
+        let mut alone = Simulated::new(Box::new(NoDrafter), WIDTH, fate);
+        assert!(alone.promise(&[row(WIDTH - 1)]).is_none());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{bytes, fixed, pair, prompt, request, run, undrafted};
 use device::Threads;
-use engine::draft::{Draft, DraftRow, Drafter, Features};
+use engine::draft::{Draft, DraftRow, Drafter, Features, Promise};
 use engine::{
     CostCurve, Engine, EngineOptions, Limits, Parts, Request, Sampling, Shaping, StepCost, Stops,
     WidthPolicy,
@@ -10,13 +10,23 @@ use engine::{
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// What was proposed to a request of so many tokens, and how many of the drafts were worth verifying.
-type Log = HashMap<(u64, usize), (Draft, usize)>;
+/// What was proposed to a request of so many tokens.
+type Log = HashMap<(u64, usize), Proposed>;
+
+struct Proposed {
+    draft: Draft,
+    /// How many of the drafts were worth verifying.
+    worth: usize,
+    /// Whether they were verified before anybody knew them.
+    promised: bool,
+}
 
 /// Writes down what a drafter proposes.
 struct Witness {
     inner: Box<dyn Drafter>,
     log: Arc<Mutex<Log>>,
+    /// What was promised last is for these.
+    promised: Vec<(u64, usize)>,
 }
 
 impl Drafter for Witness {
@@ -33,7 +43,22 @@ impl Drafter for Witness {
         let mut log = self.log.lock().expect("no test failed");
         for (row, draft) in rows.iter().zip(out) {
             let worth = row.judge.worth(&draft.confidences);
-            log.insert((row.request, row.len), (draft.clone(), worth));
+            let proposed = Proposed { draft: draft.clone(), worth, promised: false };
+            log.insert((row.request, row.len), proposed);
+        }
+    }
+
+    fn promise(&mut self, rows: &[DraftRow<'_>]) -> Option<Promise> {
+        self.promised = rows.iter().map(|row| (row.request, row.len)).collect();
+        self.inner.promise(rows)
+    }
+
+    fn keep(&mut self, promise: Promise, out: &mut [Draft]) {
+        self.inner.keep(promise, out);
+        let mut log = self.log.lock().expect("no test failed");
+        for (&place, draft) in self.promised.iter().zip(out) {
+            let worth = draft.tokens.len();
+            log.insert(place, Proposed { draft: draft.clone(), worth, promised: true });
         }
     }
 
@@ -50,7 +75,8 @@ impl Drafter for Witness {
 fn witnessed(options: EngineOptions, requests: &[Request]) -> (Vec<(Vec<u32>, String)>, Log) {
     let mut parts = Parts::of(pair("qwen3", Some("dflash")), &options);
     let log = Arc::default();
-    parts.drafter = Box::new(Witness { inner: parts.drafter, log: Arc::clone(&log) });
+    let (inner, promised) = (parts.drafter, Vec::new());
+    parts.drafter = Box::new(Witness { inner, log: Arc::clone(&log), promised });
     let mut engine = Engine::assemble(&Threads::new(), parts, options);
     let outputs = bytes(&run(&mut engine, requests));
     drop(engine);
@@ -81,11 +107,11 @@ fn options() -> EngineOptions {
 fn in_both<'l>(a: &'l Log, b: &'l Log) -> impl Iterator<Item = ((u32, f32), (u32, f32))> {
     let drafts =
         |draft: &'l Draft| draft.tokens.iter().copied().zip(draft.confidences.iter().copied());
-    let both = a.iter().filter_map(|(place, (own, _))| Some((own, &b.get(place)?.0)));
+    let both = a.iter().filter_map(|(place, own)| Some((&own.draft, &b.get(place)?.draft)));
     both.flat_map(move |(a, b)| drafts(a).zip(drafts(b)))
 }
 
-/// A drafter is as sure of a draft alone as in company, bit for bit.
+/// A drafter is as sure of a draft alone as in company, bit for bit, whether somebody waited for it or not.
 #[test]
 fn company_changes_no_confidence() {
     let requests = requests();
@@ -93,6 +119,9 @@ fn company_changes_no_confidence() {
     let ((truth, alone), (outputs, together)) =
         (witnessed(alone, &requests), witnessed(options(), &requests));
     assert_eq!(outputs, truth);
+    let promised = |log: &Log| log.values().filter(|proposed| proposed.promised).count();
+    assert!(promised(&alone) > 20, "{} of {} were promised", promised(&alone), alone.len());
+    assert!(together.len() - promised(&together) > 10, "of many rows none is promised");
     let pairs: Vec<_> = in_both(&alone, &together).collect();
     assert!(pairs.len() > 100, "{} drafts in both runs", pairs.len());
     for ((token, sure), (other, as_sure)) in &pairs {
@@ -149,6 +178,6 @@ fn blocks_are_as_wide_as_the_drafter_is_sure() {
     let options = EngineOptions { widths: WidthPolicy::Adaptive(cost), ..options() };
     let (outputs, log) = witnessed(options, &requests);
     assert_eq!(outputs, truth);
-    let narrowed = log.values().filter(|(draft, worth)| *worth < draft.tokens.len()).count();
+    let narrowed = log.values().filter(|own| own.worth < own.draft.tokens.len()).count();
     assert!(narrowed > 0, "of {} blocks none was narrowed", log.len());
 }

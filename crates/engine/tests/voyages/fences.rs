@@ -1,6 +1,6 @@
 //! The three fences on the whole engine, in virtual time: what each costs a step is exact.
 
-use crate::script::{Quality, ScriptDrafter, ScriptTarget, Words};
+use crate::script::{Promises, Quality, ScriptDrafter, ScriptTarget, Words};
 use device::{Device, LaneId, Sim, SimOptions, SimOrder};
 use engine::{Engine, EngineOptions, Fence, Parts, Request, WidthPolicy};
 use std::sync::Arc;
@@ -49,9 +49,10 @@ struct Step {
 }
 
 fn engine(sim: &Sim, fence: Fence) -> Engine<Sim> {
+    let promises = Promises::of(0);
     let parts = Parts {
-        target: Box::new(ScriptTarget::new(PAGE, PAGE)),
-        drafter: Box::new(ScriptDrafter::new(PAGE, PAGE, WIDTH, Quality::Perfect)),
+        target: Box::new(ScriptTarget::new(PAGE, PAGE, promises.clone())),
+        drafter: Box::new(ScriptDrafter::new((PAGE, PAGE), WIDTH, Quality::Perfect, promises)),
         vocabulary: Arc::new(Words),
         context: PAGE,
         pages: 1,

@@ -2,10 +2,11 @@
 
 use crate::toy::{allows, mask};
 use device::Cpu;
-use engine::draft::{Draft, DraftRow, Drafter};
+use engine::draft::{Draft, DraftRow, Drafter, Promise};
 use engine::{Features, PromptLogProbs, PromptToken, Request, Shaping, Target, Vocabulary};
 use kernels::choose::{Draw, LogProbs, Shape, choose};
 use model::pass::Pass;
+use std::sync::{Arc, Mutex};
 
 pub(crate) const VOCAB: u32 = 40;
 
@@ -132,9 +133,47 @@ pub(crate) fn say(request: &Request) -> impl Iterator<Item = (u32, LogProbs)> {
     })
 }
 
+/// A place where a drafter leaves what it promised, in order, for a target that takes passes of so many rows with
+/// it. In such a pass `VOCAB + i` stands for number `i`.
+#[derive(Clone)]
+pub(crate) struct Promises {
+    pub(crate) most: usize,
+    left: Arc<Mutex<Left>>,
+}
+
+#[derive(Default)]
+struct Left {
+    tokens: Vec<u32>,
+    /// Passes with some of them.
+    passes: u64,
+}
+
+impl Promises {
+    pub(crate) fn of(most: usize) -> Promises {
+        Promises { most, left: Arc::default() }
+    }
+
+    /// How many passes had some.
+    pub(crate) fn passes(&self) -> u64 {
+        self.left.lock().unwrap().passes
+    }
+
+    /// A pass's tokens.
+    fn resolve(&self, tokens: &[u32]) -> Vec<u32> {
+        let mut left = self.left.lock().unwrap();
+        left.passes += u64::from(tokens.iter().any(|&token| token >= VOCAB));
+        let of = |&token: &u32| match token.checked_sub(VOCAB) {
+            Some(number) => left.tokens[number as usize],
+            None => token,
+        };
+        tokens.iter().map(of).collect()
+    }
+}
+
 pub(crate) struct ScriptTarget {
     slots: Vec<Slot>,
     page_size: usize,
+    promises: Promises,
     /// The choice after each row of the last pass, but for the seed.
     seen: Vec<Vec<u32>>,
     /// The rows that were asked about last.
@@ -143,30 +182,35 @@ pub(crate) struct ScriptTarget {
 }
 
 impl ScriptTarget {
-    pub(crate) fn new(slots: usize, page_size: usize) -> ScriptTarget {
+    pub(crate) fn new(slots: usize, page_size: usize, promises: Promises) -> ScriptTarget {
         let slots = vec![EMPTY; slots];
-        ScriptTarget { slots, page_size, seen: vec![], asked: vec![], features: vec![] }
+        ScriptTarget { slots, page_size, promises, seen: vec![], asked: vec![], features: vec![] }
     }
 }
 
 impl Target for ScriptTarget {
     fn forward(&mut self, pass: &Pass, taps: &[usize]) {
-        let rows = pass.tokens.iter().zip(&pass.positions).zip(&pass.slots);
+        let all = self.promises.resolve(&pass.tokens);
+        let rows = all.iter().zip(&pass.positions).zip(&pass.slots);
         for ((&token, &position), &slot) in rows {
             assert!(token < VOCAB, "id {token} entered a pass");
             self.slots[slot as usize] = (token, position);
         }
         self.seen.clear();
         for span in &pass.spans {
-            let all = span.context + span.len;
+            let end = span.context + span.len;
             let pages = &pass.pages[span.first_page..];
-            let whole = tokens(&self.slots, pages, all, self.page_size);
-            self.seen.extend((span.context..all).map(|t| whole[..=t].to_vec()));
+            let whole = tokens(&self.slots, pages, end, self.page_size);
+            self.seen.extend((span.context..end).map(|t| whole[..=t].to_vec()));
         }
         self.features.clear();
         if !taps.is_empty() {
-            self.features.extend(pass.tokens.iter().map(|&token| token as f32));
+            self.features.extend(all.iter().map(|&token| token as f32));
         }
+    }
+
+    fn ahead(&self) -> usize {
+        self.promises.most
     }
 
     fn features(&self) -> Features<'_> {
@@ -205,11 +249,20 @@ pub(crate) struct ScriptDrafter {
     page_size: usize,
     block: usize,
     quality: Quality,
+    promises: Promises,
+    /// What was promised last.
+    promised: Vec<Draft>,
 }
 
 impl ScriptDrafter {
-    pub(crate) fn new(slots: usize, page_size: usize, block: usize, quality: Quality) -> Self {
-        ScriptDrafter { slots: vec![EMPTY; slots], page_size, block, quality }
+    pub(crate) fn new(
+        (slots, page_size): (usize, usize),
+        block: usize,
+        quality: Quality,
+        promises: Promises,
+    ) -> Self {
+        let slots = vec![EMPTY; slots];
+        ScriptDrafter { slots, page_size, block, quality, promises, promised: Vec::new() }
     }
 }
 
@@ -245,6 +298,23 @@ impl Drafter for ScriptDrafter {
                 out.push(token, (draw % 17) as f32 / 16.0);
             }
         }
+    }
+
+    fn promise(&mut self, rows: &[DraftRow<'_>]) -> Option<Promise> {
+        assert!(self.promised.is_empty(), "what was promised before was not kept");
+        let mut made = vec![Draft::default(); rows.len()];
+        self.propose(rows, &mut made);
+        let tokens = made.iter().flat_map(|draft| &draft.tokens);
+        self.promises.left.lock().unwrap().tokens = tokens.copied().collect();
+        let mut numbers = VOCAB..;
+        let some = |draft: &Draft| numbers.by_ref().take(draft.tokens.len()).collect();
+        let stand_ins = made.iter().map(some).collect();
+        self.promised = made;
+        Some(Promise { stand_ins })
+    }
+
+    fn keep(&mut self, _promise: Promise, out: &mut [Draft]) {
+        out.clone_from_slice(&std::mem::take(&mut self.promised));
     }
 
     fn absorb(&mut self, features: Features<'_>, positions: &[u32], slots: &[u32]) {

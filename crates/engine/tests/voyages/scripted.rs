@@ -1,7 +1,7 @@
 //! The fleet with the scripted target and drafter: every size, policy and fence there is.
 
 use crate::dice::{Dice, Log};
-use crate::script::{Quality, ScriptDrafter, ScriptTarget, VOCAB, Words, read, say};
+use crate::script::{Promises, Quality, ScriptDrafter, ScriptTarget, VOCAB, Words, read, say};
 use crate::serial::cut;
 use crate::toy;
 use crate::voyage::{Passenger, Rig, sail, speculation};
@@ -53,6 +53,7 @@ pub(crate) const MET: &[&str] = &[
     "random drafters",
     "wrong drafters",
     "engines without a drafter",
+    "passes with promised drafts",
     "fixed widths",
     "adaptive widths",
     "prompts longer than a step",
@@ -67,10 +68,11 @@ pub(crate) fn voyage(seed: u64, rig: Rig) -> Result<Log, String> {
     let durations: Durations = dice.pick(&[|_, _| Duration::ZERO, cheap, dear]);
     let (read_done, discipline) = (rig.read_done, rig.discipline);
     let sim = Sim::with(SimOptions { seed, durations, read_done, ..SimOptions::default() });
-    let (drafter, block) = drafter(&mut dice, &mut log);
+    let promises = Promises::of(dice.pick(&[0, 4, 16, 100]));
+    let (drafter, block) = drafter(&mut dice, &mut log, &promises);
     let options = EngineOptions { discipline, ..options(&mut dice, block, &mut log) };
     let chunk = options.chunk;
-    let engine = engine(&sim, &mut dice, drafter, options);
+    let engine = engine(&sim, &mut dice, drafter, options, promises.clone());
     let passengers = (0..3 + dice.roll(6)).map(|_| {
         let request = request(&mut dice, block);
         let longer = request.prompt.len() > chunk;
@@ -83,6 +85,7 @@ pub(crate) fn voyage(seed: u64, rig: Rig) -> Result<Log, String> {
     });
     let passengers = passengers.collect();
     log.add(&sail(&sim, engine, passengers, &Words)?);
+    log.note("passes with promised drafts", promises.passes());
     Ok(log)
 }
 
@@ -107,7 +110,7 @@ fn dear(what: &'static str, size: usize) -> Duration {
 /// What makes the drafter for so many slots, page size and block.
 type Make = Box<dyn FnOnce(usize, usize) -> Box<dyn Drafter>>;
 
-fn drafter(dice: &mut Dice, log: &mut Log) -> (Make, usize) {
+fn drafter(dice: &mut Dice, log: &mut Log, promises: &Promises) -> (Make, usize) {
     let block = dice.pick(&[1, 2, 4, 8]);
     let (quality, name) = dice.pick(&[
         (Quality::Perfect, "perfect drafters"),
@@ -119,8 +122,9 @@ fn drafter(dice: &mut Dice, log: &mut Log) -> (Make, usize) {
         return (Box::new(|_, _| Box::new(NoDrafter)), 1);
     }
     log.note(name, 1);
+    let promises = promises.clone();
     let make = move |slots, page_size| -> Box<dyn Drafter> {
-        Box::new(ScriptDrafter::new(slots, page_size, block, quality))
+        Box::new(ScriptDrafter::new((slots, page_size), block, quality, promises))
     };
     (Box::new(make), block)
 }
@@ -161,13 +165,19 @@ fn cost(dice: &mut Dice) -> StepCost {
     StepCost { verify: curve(), draft: curve(), ..StepCost::default() }
 }
 
-fn engine(sim: &Sim, dice: &mut Dice, make: Make, options: EngineOptions) -> Engine<Sim> {
+fn engine(
+    sim: &Sim,
+    dice: &mut Dice,
+    make: Make,
+    options: EngineOptions,
+    promises: Promises,
+) -> Engine<Sim> {
     let page_size = options.page_size;
     // Room for one whole sequence at least, seldom for all: pages run out.
     let pages = CONTEXT.div_ceil(page_size) * (1 + dice.roll(2)) + dice.roll(3);
     let slots = pages * page_size;
     let parts = Parts {
-        target: Box::new(ScriptTarget::new(slots, page_size)),
+        target: Box::new(ScriptTarget::new(slots, page_size, promises)),
         drafter: make(slots, page_size),
         vocabulary: Arc::new(Words),
         context: CONTEXT,

@@ -10,12 +10,28 @@ pub const SOURCE: Source = source!("gather");
 
 type RowsOf = (In<u16>, In<u32>, Writes<u16>, u32);
 type WordsTo = (In<u32>, Writes<u32>, Writes<u32>);
+type Keep = (In<u32>, Writes<u32>);
+
+/// What stands for a word that is not known yet: see [`Gather::keep`].
+///
+/// # Panics
+/// When there are not so many words.
+pub fn promise(number: usize) -> u32 {
+    let number = u32::try_from(number).ok().filter(|number| number >> 31 == 0);
+    number.expect("few words are promised") | 1 << 31
+}
+
+/// Whether a word stands for another.
+pub fn is_promised(word: u32) -> bool {
+    word >> 31 == 1
+}
 
 /// What brings rows and words on a card.
 #[derive(Clone)]
 pub struct Gather {
     rows_of: Kernel<RowsOf>,
     words_to: Kernel<WordsTo>,
+    keep: Kernel<Keep>,
 }
 
 impl Gather {
@@ -29,7 +45,8 @@ impl Gather {
         // too short, and waits before it reads or writes.
         unsafe {
             let rows_of = module.early_kernel("rows_of", 0)?;
-            Ok(Gather { rows_of, words_to: module.early_kernel("words_to", 0)? })
+            let words_to = module.early_kernel("words_to", 0)?;
+            Ok(Gather { rows_of, words_to, keep: module.early_kernel("keep", 0)? })
         }
     }
 
@@ -66,6 +83,14 @@ impl Gather {
         assert_eq!(from.len(), first.len() + rest.len(), "a place for each word");
         if !from.is_empty() {
             queue.launch(&self.words_to, threads_for(from.len(), 128), (from, first, rest));
+        }
+    }
+
+    /// Every one of `words` that is the [`promise`] of a number becomes the word of `from` with that number; one
+    /// outside of `from` ends the device.
+    pub fn keep(&self, queue: &Queue, from: CudaSlice<'_, u32>, words: CudaSliceMut<'_, u32>) {
+        if !words.is_empty() {
+            queue.launch(&self.keep, threads_for(words.len(), 128), (from, words));
         }
     }
 }

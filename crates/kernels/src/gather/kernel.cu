@@ -1,4 +1,4 @@
-// Rows by their numbers, and words from one place to one or two others. Each waits for all before it, and nothing
+// Rows by their numbers, words from one place to one or two others, and words in the place of their numbers. Each waits for all before it, and nothing
 // starts before it has ended: what comes later may read at once what was brought here.
 
 // out[i] = from[numbers[i]], rows of `width` elements, 16 bytes at a time. A block of threads is a row.
@@ -24,5 +24,19 @@ extern "C" __global__ void words_to(const u32 *from, u64 from_len, u32 *first, u
             first[i] = word;
         else
             rest[i - first_len] = word;
+    }
+}
+
+// A word whose highest bit is set is the number, below that bit, of one of `from`, whose place it takes.
+extern "C" __global__ void keep(const u32 *from, u64 from_len, u32 *words, u64 words_len)
+{
+    wait_for_earlier();
+    for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < words_len; i += gridDim.x * (u64)blockDim.x) {
+        const u32 word = words[i];
+        if (word >> 31 == 0)
+            continue;
+        const u32 number = word & 0x7fffffff;
+        expect(number < from_len);
+        words[i] = from[number];
     }
 }

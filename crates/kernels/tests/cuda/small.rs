@@ -9,7 +9,7 @@ use kernels::accept::cuda::{Acceptance, Published};
 use kernels::activation::cuda::Activations;
 use kernels::cuda::Pieces;
 use kernels::embed::cuda::Embedding;
-use kernels::gather::cuda::Gather;
+use kernels::gather::cuda::{Gather, promise};
 use kernels::gemm::cuda::{Layout, Products};
 use kernels::norm::cuda::{Kept, Norms};
 
@@ -175,6 +175,31 @@ fn rows_and_words_are_brought_as_they_are() {
         numbers.iter().flat_map(|&row| from[row as usize * width..][..width].to_vec()).collect();
     assert!(card.get(&out) == want);
     assert_eq!([card.get(&first), card.get(&rest)].concat(), words);
+}
+
+#[test]
+fn promised_words_are_kept_and_others_stay() {
+    let (card, mut random) = (card(), Random::fresh());
+    let gather = Gather::load(&card.cuda).expect("what gathers loads");
+    let lane = &card.lanes.forward;
+    let made: Vec<u32> = (0..50).map(|_| random.bits() as u32 >> 1).collect();
+    let mut word = |_| match random.below(2) {
+        0 => (random.below(1 << 20) as u32, None),
+        _ => {
+            let number = random.below(made.len());
+            (promise(number), Some(made[number]))
+        }
+    };
+    let told: Vec<(u32, Option<u32>)> = (0..300).map(&mut word).collect();
+    let (from, words) = (card.put(&made), told.iter().map(|&(word, _)| word).collect::<Vec<_>>());
+    let mut words = card.put(&words);
+    lane.launch(
+        "keep",
+        (lane.queue(), from.read(lane).view(), words.write(lane).view()),
+        move |(queue, from, words)| gather.keep(queue, from, words),
+    );
+    let want: Vec<u32> = told.iter().map(|&(word, kept)| kept.unwrap_or(word)).collect();
+    assert_eq!(card.get(&words), want);
 }
 
 #[test]

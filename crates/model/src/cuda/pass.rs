@@ -6,6 +6,7 @@
 
 use super::batch::{Cut, Kind, Slice};
 use super::card::Kernels;
+use super::job::{Part, Place};
 use super::plan::{Body, Drafter, Layer, Plan, Weight};
 use super::room::{Room, Scratch, draw_words, tile_of};
 use super::short::Way;
@@ -51,7 +52,7 @@ pub(crate) enum Input {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum What {
     /// The target's layers, and the normed outputs of all rows.
-    Verify { cut: Cut, taps: Taps },
+    Verify { cut: Cut, taps: Taps, tokens: Tokens },
     /// The drafter's layers over blocks, and a choice for those that are asked for.
     Draft { cut: Cut, asked: Asked, sampled: Sampled },
     /// The drafter's keys and values of so many rows of features.
@@ -62,6 +63,28 @@ pub(crate) enum What {
     Rule { rows: usize, ids: Ids, lists: Lists },
     /// The logits of so many picked rows.
     Logits { rows: usize, ids: Ids },
+}
+
+impl What {
+    /// Its rows, those that fill it up included.
+    pub(crate) fn rows(&self) -> usize {
+        match self {
+            What::Verify { cut, .. } | What::Draft { cut, .. } => cut.regions.rows,
+            What::Absorb { rows }
+            | What::Choose { rows, .. }
+            | What::Rule { rows, .. }
+            | What::Logits { rows, .. } => *rows,
+        }
+    }
+}
+
+/// Who says which tokens a pass is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Tokens {
+    /// The host.
+    Told,
+    /// The host; of some it says which of the choices before they are.
+    Promised,
 }
 
 /// Whether the outputs of tapped layers are kept.
@@ -100,20 +123,24 @@ pub enum Ids {
     Proposed,
 }
 
-/// Something to enqueue.
+/// Something to enqueue: one thing after the other.
 #[derive(Clone)]
 pub(crate) struct Program {
     pub(crate) kernels: Kernels,
     pub(crate) plan: Arc<Plan>,
     pub(crate) room: Arc<Room>,
-    pub(crate) what: What,
+    pub(crate) parts: Vec<Part>,
 }
 
 impl<'j> Work<'j> {
-    fn new(((queue, weights, vectors), (kv, scratch)): Seen<'j>, room: &Room) -> Work<'j> {
+    fn new(
+        ((queue, weights, vectors), (kv, scratch)): Seen<'j>,
+        room: &Room,
+        place: &Place,
+    ) -> Work<'j> {
         let half = kv.len() / 2;
         let (keys, values) = kv.split(half);
-        Work { queue, weights, vectors, keys, values, scratch: room.cut(scratch) }
+        Work { queue, weights, vectors, keys, values, scratch: room.cut(scratch, place) }
     }
 }
 
@@ -173,17 +200,23 @@ pub(super) fn tapped(taps: &[usize], i: usize) -> Option<(usize, usize)> {
 
 impl Program {
     /// Enqueues it all.
-    pub(crate) fn run(&self, seen: Seen<'_>) {
-        let mut work = Work::new(seen, &self.room);
-        match &self.what {
-            What::Verify { cut, taps } => self.verify(&mut work, cut, *taps),
-            What::Draft { cut, asked, sampled } => self.draft(&mut work, cut, (*asked, *sampled)),
-            What::Absorb { rows } => self.absorb(&mut work, *rows),
+    pub(crate) fn run(&self, ((queue, weights, vectors), (mut kv, mut scratch)): Seen<'_>) {
+        for Part { what, place } in &self.parts {
+            let seen = ((queue, weights, vectors), (kv.all(), scratch.all()));
+            self.run_one(&mut Work::new(seen, &self.room, place), what);
+        }
+    }
+
+    fn run_one(&self, work: &mut Work<'_>, what: &What) {
+        match what {
+            What::Verify { cut, taps, tokens } => self.verify(work, cut, (*taps, *tokens)),
+            What::Draft { cut, asked, sampled } => self.draft(work, cut, (*asked, *sampled)),
+            What::Absorb { rows } => self.absorb(work, *rows),
             What::Choose { rows, from, sampled } => {
-                self.choose(&mut work, (*rows, *sampled), *from, Ids::All);
+                self.choose(work, (*rows, *sampled), *from, Ids::All);
             }
-            What::Rule { rows, ids, lists } => self.rule(&mut work, (*rows, *ids), *lists),
-            What::Logits { rows, ids } => self.logits(&mut work, *rows, *ids),
+            What::Rule { rows, ids, lists } => self.rule(work, (*rows, *ids), *lists),
+            What::Logits { rows, ids } => self.logits(work, *rows, *ids),
         }
     }
 
@@ -415,7 +448,15 @@ impl Program {
         }
     }
 
-    fn verify(&self, work: &mut Work<'_>, cut: &Cut, taps: Taps) {
+    fn verify(&self, work: &mut Work<'_>, cut: &Cut, (taps, tokens): (Taps, Tokens)) {
+        match tokens {
+            Tokens::Told => {}
+            Tokens::Promised => {
+                let scratch = &mut work.scratch;
+                let tokens = scratch.batch.range(cut.regions.tokens());
+                self.kernels.gather.keep(work.queue, scratch.chosen.read(), tokens);
+            }
+        }
         let drafter = self.plan.drafter.as_ref();
         let taps = match (taps, drafter) {
             (Taps::Keep, Some(drafter)) => &drafter.taps[..],

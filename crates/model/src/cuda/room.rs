@@ -1,6 +1,7 @@
 //! Memory of passes: one stretch of the card's, guarded once a launch and cut into what a pass works on.
 
 use super::batch::{Regions, filled};
+use super::job::Place;
 use super::plan::Plan;
 use device::cuda::{CudaSliceMut, Number};
 use kernels::attention::cuda::Attention;
@@ -100,7 +101,7 @@ pub(crate) struct Scratch<'j> {
     pub(crate) angles: CudaSliceMut<'j, f32>,
     pub(crate) positions: CudaSliceMut<'j, u32>,
     pub(crate) slots: CudaSliceMut<'j, u32>,
-    /// What was chosen for each row; behind them how sure the drafter is of each, floats.
+    /// What was chosen for each row; behind those of a drafter how sure it is of each, floats.
     pub(crate) chosen: CudaSliceMut<'j, u32>,
     /// `[SLAB, vocab]`, and room to align each row.
     pub(crate) logits: CudaSliceMut<'j, f32>,
@@ -184,15 +185,16 @@ impl Room {
         (self.pages + 1) * self.page_size * plan.kv_width()
     }
 
-    /// Words of what the host says about a pass at most.
-    pub(crate) fn batch(&self) -> usize {
-        Regions::most(self.rows, self.ids)
+    /// Words of what the host says at most: about a pass, and about choices.
+    pub(crate) fn said(&self) -> usize {
+        let filters = draw_words(self.rows) + self.rows * RULE_WORDS;
+        let draws = filters.max(draw_words(SLAB) + self.rules);
+        draws.next_multiple_of(ALIGN) + Regions::most(self.rows, self.ids)
     }
 
-    /// Words of what the host says about choices at most.
-    pub(crate) fn draws(&self) -> usize {
-        let filters = draw_words(self.rows) + self.rows * RULE_WORDS;
-        filters.max(draw_words(SLAB) + self.rules)
+    /// Choices that are there at once: those of a draft, how sure the drafter is of each, and those that verify it.
+    pub(crate) fn chosen(&self) -> usize {
+        3 * self.rows
     }
 
     fn logits(&self) -> usize {
@@ -203,8 +205,7 @@ impl Room {
     pub(crate) fn words(&self) -> usize {
         let mut sizes = Sizes(0);
         let Room { rows, chunks, .. } = *self;
-        sizes.of::<u32>(self.batch());
-        sizes.of::<u32>(self.draws());
+        sizes.of::<u32>(self.said());
         for halves in [
             self.hidden,
             self.hidden,
@@ -220,7 +221,7 @@ impl Room {
         for floats in [self.hidden, self.pieces, self.parts, self.angles] {
             sizes.of::<f32>(floats);
         }
-        for words in [rows, rows, 2 * rows] {
+        for words in [rows, rows, self.chosen()] {
             sizes.of::<u32>(words);
         }
         sizes.of::<f32>(self.logits());
@@ -234,13 +235,15 @@ impl Room {
         sizes.0 / 8
     }
 
-    /// Cuts memory of [`Room::words`] words.
-    pub(crate) fn cut<'j>(&self, memory: CudaSliceMut<'j, u64>) -> Scratch<'j> {
+    /// Cuts memory of [`Room::words`] words, for what stands at `place`.
+    pub(crate) fn cut<'j>(&self, memory: CudaSliceMut<'j, u64>, place: &Place) -> Scratch<'j> {
         let mut cut = Cutter(Some(memory));
         let Room { rows, chunks, .. } = *self;
+        let (before, batch) = cut.take::<u32>(self.said()).split(place.batch.start);
+        let (draws, _) = before.split(place.draws.end);
         Scratch {
-            batch: cut.take(self.batch()),
-            draws: cut.take(self.draws()),
+            batch: batch.split(place.batch.len()).0,
+            draws: draws.split(place.draws.start).1,
             hidden: cut.take(self.hidden),
             picked: cut.take(self.hidden),
             features: cut.take(self.features),
@@ -255,7 +258,7 @@ impl Room {
             angles: cut.take(self.angles),
             positions: cut.take(rows),
             slots: cut.take(rows),
-            chosen: cut.take(2 * rows),
+            chosen: cut.take(self.chosen()).split(place.chosen).1,
             logits: cut.take(self.logits()),
             cuts: cut.take(CUT * SLAB),
             best: Best {

@@ -1,21 +1,25 @@
 //! A pair on a card, one pass after the other: the host says what a pass is for and the card does it,
 //! as a graph where passes of its shape come again. Nothing here waits, besides those who ask for what
-//! the card found.
+//! the card found. Small passes are enqueued when somebody asks, together: a step of few rows is one graph, from
+//! what the drafter takes in to what is chosen behind its drafts.
 
 use super::batch::{Batch, Kind, Often, filled};
 use super::card::Card;
+use super::job::{Job, Part, Place};
 use super::load::CardModels;
-use super::pass::{Asked, From, Ids, Program, Taps, What, times};
+use super::pass::{Asked, From, Ids, Taps, Tokens, What, times};
 use super::plan::Plan;
+use super::queue::land;
 use super::room::{Capacity, Room, SLAB, draw_words};
 use crate::pass::Pass;
 use device::cuda::Cuda;
 use device::{
-    Device, Element, Forward, Graph, HeldQueue, HeldView, HeldViewMut, Lane, OnQueue, Pending,
-    Readback, Reading, Reason, Shared, Staging, View, ViewMut, Writing,
+    Device, Forward, Graph, HeldQueue, HeldView, HeldViewMut, Lane, OnQueue, Readback, Reading,
+    Reason, Shared, Staging, View, ViewMut, Writing,
 };
 use kernels::choose::cuda::{Sampled, Written};
 use kernels::choose::{Draw, Shape};
+use kernels::gather::cuda::{is_promised, promise};
 use kernels::gemm::cuda::{MOST_ROWS, TILE};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -35,28 +39,24 @@ type Held = (
     (HeldViewMut<u16, Cuda>, HeldViewMut<u64, Cuda>),
 );
 
-/// A program that comes so often gets a graph: a capture takes as long as several launches of it, and of a crowd's
-/// shapes some come once.
-const WORTH_A_GRAPH: usize = 3;
-
 /// A program whose shape comes again: how often it came, and its graph.
 #[derive(Default)]
-struct Captured {
-    times: usize,
-    graph: Option<Graph<Forward, Held, Cuda>>,
+pub(super) struct Captured {
+    pub(super) times: usize,
+    pub(super) graph: Option<Graph<Forward, Held, Cuda>>,
 }
 
 /// The card's memory of a pair.
-struct Memory {
+pub(super) struct Memory {
     weights: Shared<u16, Forward, Cuda>,
     vectors: Shared<f32, Forward, Cuda>,
     /// Keys of all layers, then values of all layers.
     kv: Shared<u16, Forward, Cuda>,
-    scratch: Shared<u64, Forward, Cuda>,
+    pub(super) scratch: Shared<u64, Forward, Cuda>,
 }
 
 /// Guards of it all.
-struct Guards<'g> {
+pub(super) struct Guards<'g> {
     lane: &'g Lane<Forward, Cuda>,
     weights: Reading<'g, u16, Forward, Forward, Cuda>,
     vectors: Reading<'g, f32, Forward, Forward, Cuda>,
@@ -65,7 +65,7 @@ struct Guards<'g> {
 }
 
 impl Memory {
-    fn guard<'g>(&'g mut self, lane: &'g Lane<Forward, Cuda>) -> Guards<'g> {
+    pub(super) fn guard<'g>(&'g mut self, lane: &'g Lane<Forward, Cuda>) -> Guards<'g> {
         Guards {
             lane,
             weights: self.weights.read(lane),
@@ -78,7 +78,7 @@ impl Memory {
 
 impl Guards<'_> {
     /// The arguments of a pass.
-    fn given(&mut self) -> Given<'_> {
+    pub(super) fn given(&mut self) -> Given<'_> {
         let queue = self.lane.queue();
         ((queue, self.weights.view(), self.vectors.view()), (self.kv.view(), self.scratch.view()))
     }
@@ -97,15 +97,27 @@ pub struct Found {
     pub confidences: Vec<f32>,
 }
 
+/// Drafts that the next pass of the target takes as they are made.
+pub(super) struct Promised {
+    /// Rows of the draft pass, and those that were asked for.
+    pub(super) all: usize,
+    rows: Vec<usize>,
+    /// The choices for all rows and how sure the drafter is of them, once they are on the host.
+    words: Option<Vec<u32>>,
+}
+
 /// A pair with its memory.
 pub struct CardPair {
-    card: Card,
-    plan: Arc<Plan>,
-    room: Arc<Room>,
-    memory: Memory,
-    graphs: HashMap<What, Captured>,
-    staging: Staging<u32, Forward, Cuda>,
-    chosen: Readback<u32, Forward, Cuda>,
+    pub(super) card: Card,
+    pub(super) plan: Arc<Plan>,
+    pub(super) room: Arc<Room>,
+    pub(super) memory: Memory,
+    pub(super) graphs: HashMap<Vec<Part>, Captured>,
+    /// What is not enqueued yet, in order.
+    pub(super) waiting: Vec<Job>,
+    pub(super) promised: Option<Promised>,
+    pub(super) staging: Staging<u32, Forward, Cuda>,
+    pub(super) chosen: Readback<u32, Forward, Cuda>,
     logits: Readback<f32, Forward, Cuda>,
     /// Rows of the last pass of the target, those that fill it up included.
     rows: usize,
@@ -134,7 +146,6 @@ impl CardModels {
         let CardModels { card, plan, weights, vectors, .. } = self;
         let (cuda, room) = (card.cuda(), Room::new(&plan, capacity));
         let kv = 2 * plan.kv_layers() * room.pool(&plan);
-        let words = room.batch() + room.draws();
         CardPair {
             memory: Memory {
                 weights,
@@ -142,10 +153,12 @@ impl CardModels {
                 kv: Shared::new(cuda, "KV memory", kv),
                 scratch: Shared::new(cuda, "working memory", room.words()),
             },
-            staging: Staging::new(cuda, "words of passes", STAGED, words),
-            chosen: Readback::new(cuda, "choices", 2, 2 * room.rows),
+            staging: Staging::new(cuda, "words of passes", STAGED, room.said()),
+            chosen: Readback::new(cuda, "choices", 2, room.chosen()),
             logits: Readback::new(cuda, "logits", 1, SLAB * plan.vocab),
             graphs: HashMap::new(),
+            waiting: Vec::new(),
+            promised: None,
             plan: Arc::new(plan),
             room: Arc::new(room),
             rows: 0,
@@ -175,14 +188,6 @@ fn sampled(draws: &[Draw]) -> Sampled {
     if draws.iter().any(|draw| draw.temperature > 0.0) { Sampled::Some } else { Sampled::None }
 }
 
-/// Waits without going to sleep, whose end would come late: what follows is on the card's way.
-fn land<T: Element>(pending: Pending<T, Cuda>, cuda: &Cuda) -> Vec<T> {
-    while !pending.arrived() && cuda.lost().is_none() {
-        std::hint::spin_loop();
-    }
-    pending.land().unwrap_or_else(|lost| panic!("{lost}"))
-}
-
 /// Row numbers in runs that follow one another: first, and how many.
 fn runs(rows: &[usize]) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
@@ -201,15 +206,18 @@ fn often(rows: usize, most: usize) -> (usize, Often) {
 }
 
 impl CardPair {
-    /// Runs the target over `pass`, storing the keys and values of its rows at their slots. Returns
-    /// while the card works.
+    /// Runs the target over `pass`, storing the keys and values of its rows at their slots. Tokens may be what
+    /// [`CardPair::promise`] said. Returns while the card works, or before: a pass of few rows begins when
+    /// somebody asks for its results, or with [`CardPair::finish`].
     pub fn forward(&mut self, pass: &Pass, taps: Taps) {
         self.settle();
         let heads = self.plan.target.sizes.heads;
         let Batch { words, cut, often } = Batch::new(pass, Kind::Causal, &self.room, heads);
         self.rows = cut.regions.rows;
         self.kept.clear();
-        self.enqueue((&[], &words), What::Verify { cut, taps }, often);
+        let promised = pass.tokens.iter().copied().any(is_promised);
+        let tokens = if promised { Tokens::Promised } else { Tokens::Told };
+        self.submit((vec![], words), What::Verify { cut, taps, tokens }, often);
     }
 
     /// Numbers of rows of the target's passes, ascending: one of fewer rows costs what one of the next of them does.
@@ -228,7 +236,7 @@ impl CardPair {
             self.pick(rows);
         }
         let what = What::Choose { rows: filled, from, sampled: sampled(draws) };
-        self.enqueue((&words_of(draws, filled), &[]), what, often);
+        self.submit((words_of(draws, filled), vec![]), what, often);
         self.found(rows.len(), filled, Ids::All)
     }
 
@@ -285,7 +293,7 @@ impl CardPair {
         self.pick(rows);
         let words = [words_of(draws, filled), written.words()].concat();
         let lists = written.lists();
-        self.enqueue((&words, &[]), What::Rule { rows: filled, ids, lists }, often);
+        self.submit((words, vec![]), What::Rule { rows: filled, ids, lists }, often);
         self.found(rows.len(), filled, ids)
     }
 
@@ -301,7 +309,7 @@ impl CardPair {
     pub fn logits(&mut self, rows: &[usize], ids: Ids) -> Vec<f32> {
         assert!(rows.len() <= SLAB, "logits of {} rows at once", rows.len());
         self.pick(rows);
-        self.enqueue((&[], &[]), What::Logits { rows: rows.len(), ids }, Often::No);
+        self.submit((vec![], vec![]), What::Logits { rows: rows.len(), ids }, Often::No);
         let width = match ids {
             Ids::All => self.plan.vocab,
             Ids::Proposed => self.room.proposed,
@@ -311,7 +319,8 @@ impl CardPair {
         let mut scratch = self.memory.scratch.write(lane);
         let arguments = (lane.queue(), scratch.view(), filling.view());
         lane.launch("logits", arguments, move |(queue, scratch, to)| {
-            queue.copy(room.cut(scratch).logits.read().range(0..to.len()), to);
+            let logits = room.cut(scratch, &Place::default()).logits;
+            queue.copy(logits.read().range(0..to.len()), to);
         });
         drop(scratch);
         land(filling.pending(), self.card.cuda())
@@ -322,31 +331,64 @@ impl CardPair {
     /// # Panics
     /// Without a drafter, and when no row is asked for.
     pub fn draft(&mut self, pass: &Pass, rows: &[usize], draws: &[Draw]) -> Found {
-        self.settle();
-        let drafter = self.plan.drafter.as_ref().expect("a pair with a drafter");
-        let heads = drafter.body.sizes.heads;
-        let Batch { words, cut, often: its } = Batch::new(pass, Kind::Block, &self.room, heads);
-        let all = cut.regions.rows;
+        let batch = self.blocks(pass);
+        let all = batch.cut.regions.rows;
         if all <= MOST_ROWS {
-            // The head reads its weight once, for some of them or all.
-            let mut every = vec![NOTHING; all];
-            rows.iter().zip(draws).for_each(|(&row, draw)| every[row] = *draw);
-            let what = What::Draft { cut, asked: Asked::All, sampled: sampled(draws) };
-            self.enqueue((&words_of(&every, all), &words), what, its);
+            self.draft_all(batch, rows, draws);
             let found = self.found(pass.rows(), all, Ids::Proposed);
-            return Found {
-                tokens: rows.iter().map(|&row| found.tokens[row]).collect(),
-                confidences: rows.iter().map(|&row| found.confidences[row]).collect(),
-            };
+            return found.of(rows);
         }
+        let Batch { words, cut, often: its } = batch;
         let (filled, _) = often(rows.len(), self.room.rows);
         let mut asked = words_of(draws, filled);
         let first = *rows.first().expect("a row that chooses");
         let numbers = rows.iter().chain(std::iter::repeat(&first)).take(filled);
         asked.extend(numbers.map(|&row| u32::try_from(row).expect("a pass has few rows")));
         let what = What::Draft { cut, asked: Asked::Some(filled), sampled: sampled(draws) };
-        self.enqueue((&asked, &words), what, its);
+        self.submit((asked, words), what, its);
         self.found(rows.len(), filled, Ids::Proposed)
+    }
+
+    /// As [`CardPair::draft`], for the target's next pass, which takes the choices as they are made: returns what
+    /// stands for that of each row among the tokens of that pass. [`CardPair::promised`] says what they were.
+    ///
+    /// # Panics
+    /// As [`CardPair::draft`]; with more rows than are multiplied together, and while another promise stands.
+    pub fn promise(&mut self, pass: &Pass, rows: &[usize], draws: &[Draw]) -> Vec<u32> {
+        assert!(self.promised.is_none(), "one promise at a time");
+        let batch = self.blocks(pass);
+        let all = batch.cut.regions.rows;
+        assert!(all <= MOST_ROWS, "{all} rows are not drafted at once");
+        self.draft_all(batch, rows, draws);
+        self.promised = Some(Promised { all, rows: rows.to_vec(), words: None });
+        rows.iter().copied().map(promise).collect()
+    }
+
+    /// What was promised last, a choice for each row that was asked for.
+    ///
+    /// # Panics
+    /// When nothing was promised.
+    pub fn promised(&mut self) -> Found {
+        let Promised { all, rows, words } = self.promised.take().expect("a promise");
+        let words = words.unwrap_or_else(|| self.read(2 * all));
+        Found::new(words, all).of(&rows)
+    }
+
+    /// Words of the drafter's blocks, which may see all that was committed.
+    fn blocks(&mut self, pass: &Pass) -> Batch {
+        self.settle();
+        let drafter = self.plan.drafter.as_ref().expect("a pair with a drafter");
+        Batch::new(pass, Kind::Block, &self.room, drafter.body.sizes.heads)
+    }
+
+    /// Drafts for all rows of a pass: the head reads its weight once, for some of them or all.
+    fn draft_all(&mut self, batch: Batch, rows: &[usize], draws: &[Draw]) {
+        let Batch { words, cut, often } = batch;
+        let all = cut.regions.rows;
+        let mut every = vec![NOTHING; all];
+        rows.iter().zip(draws).for_each(|(&row, draw)| every[row] = *draw);
+        let what = What::Draft { cut, asked: Asked::All, sampled: sampled(draws) };
+        self.submit((words_of(&every, all), words), what, often);
     }
 
     /// The rows of the last pass from `first` on are committed, at these positions and slots: the
@@ -375,11 +417,12 @@ impl CardPair {
         }
         self.kept.clear();
         let often = often(rows, rows).1;
-        self.enqueue((&[], &words), What::Absorb { rows }, often);
+        self.submit((vec![], words), What::Absorb { rows }, often);
     }
 
     /// Waits for everything that was asked for.
-    pub fn finish(&self) {
+    pub fn finish(&mut self) {
+        self.flush();
         let (cuda, event) = (self.card.cuda(), self.card.lanes.forward.record());
         while !cuda.reached(&event) && cuda.lost().is_none() {
             std::hint::spin_loop();
@@ -389,11 +432,12 @@ impl CardPair {
 
     /// Gathers normed outputs of the last pass for the head.
     fn pick(&mut self, rows: &[usize]) {
+        self.flush();
         let (lane, room) = (&self.card.lanes.forward, self.room.clone());
         let (runs, hidden) = (runs(rows), self.plan.target.sizes.hidden);
         let mut scratch = self.memory.scratch.write(lane);
         lane.launch("pick", (lane.queue(), scratch.view()), move |(queue, scratch)| {
-            let mut scratch = room.cut(scratch);
+            let mut scratch = room.cut(scratch, &Place::default());
             let mut at = 0;
             for run in runs {
                 let to = at..at + run.len() * hidden;
@@ -404,64 +448,39 @@ impl CardPair {
         });
     }
 
-    /// Hands words of draws and of a batch to the card, and enqueues `what`.
-    fn enqueue(&mut self, (draws, batch): (&[u32], &[u32]), what: What, often: Often) {
-        let CardPair { card, plan, room, memory, graphs, staging, .. } = self;
-        let (lane, kernels) = (&card.lanes.forward, card.kernels.clone());
-        if !(draws.is_empty() && batch.is_empty()) {
-            let (room, len) = (room.clone(), draws.len());
-            let staged = staging.stage(lane, &[draws, batch].concat());
-            let mut scratch = memory.scratch.write(lane);
-            let arguments = (lane.queue(), scratch.view(), staged.view());
-            let gather = kernels.gather.clone();
-            lane.launch("words", arguments, move |(queue, scratch, from)| {
-                let mut scratch = room.cut(scratch);
-                let rest = scratch.batch.range(0..from.len() - len);
-                gather.words(queue, from, scratch.draws.range(0..len), rest);
-            });
-        }
-        let program =
-            Program { kernels, plan: plan.clone(), room: room.clone(), what: what.clone() };
-        let mut guards = memory.guard(lane);
-        match often {
-            Often::No => lane.launch("pass", guards.given(), move |seen| program.run(seen)),
-            Often::Yes => {
-                let seen = graphs.entry(what).or_default();
-                seen.times += 1;
-                if seen.times < WORTH_A_GRAPH {
-                    return lane.launch("pass", guards.given(), move |seen| program.run(seen));
-                }
-                let graph = seen.graph.get_or_insert_with(|| {
-                    lane.capture("pass", guards.given(), move |seen| program.run(seen))
-                });
-                lane.replay(graph, guards.given());
-            }
-        }
-    }
-
     /// The choices that were made last for the first `rows` rows, of `filled`.
     fn found(&mut self, rows: usize, filled: usize, ids: Ids) -> Found {
-        let words = match ids {
-            Ids::All => rows,
+        let before = self.behind_promises();
+        let mut words = self.read(match ids {
+            Ids::All => before + rows,
             // Both in one copy.
-            Ids::Proposed => filled + rows,
-        };
-        let (lane, room) = (&self.card.lanes.forward, self.room.clone());
-        let mut filling = self.chosen.fill(lane, words);
-        let mut scratch = self.memory.scratch.write(lane);
-        let arguments = (lane.queue(), scratch.view(), filling.view());
-        let gather = self.card.kernels.gather.clone();
-        lane.launch("choices", arguments, move |(queue, scratch, to)| {
-            let (none, to) = to.split(0);
-            let chosen = room.cut(scratch).chosen;
-            gather.words(queue, chosen.read().range(0..to.len()), to, none);
+            Ids::Proposed => before + filled + rows,
         });
-        drop(scratch);
-        let mut tokens = land(filling.pending(), self.card.cuda());
-        let confidences = tokens.get(filled..).unwrap_or_default();
+        let own = words.split_off(before);
+        if let Some(promised) = &mut self.promised {
+            promised.words = Some(words);
+        }
+        let mut found = Found::new(own, filled);
+        found.tokens.truncate(rows);
+        found
+    }
+}
+
+impl Found {
+    /// Of words: a choice for each of `rows` rows, then perhaps how sure the drafter is of some of them.
+    fn new(mut words: Vec<u32>, rows: usize) -> Found {
+        let confidences = words.get(rows..).unwrap_or_default();
         let confidences = confidences.iter().copied().map(f32::from_bits).collect();
-        tokens.truncate(rows);
-        Found { tokens, confidences }
+        words.truncate(rows);
+        Found { tokens: words, confidences }
+    }
+
+    /// What was found for some of its rows.
+    fn of(&self, rows: &[usize]) -> Found {
+        Found {
+            tokens: rows.iter().map(|&row| self.tokens[row]).collect(),
+            confidences: rows.iter().map(|&row| self.confidences[row]).collect(),
+        }
     }
 }
 
