@@ -11,11 +11,10 @@ use kernels::attention::Sight;
 use kernels::attention::cuda::{Attended, Attention, Out, SPLIT, Tail, Tiling};
 use kernels::choose::cuda::{Choices, Confidences, Draws, Room, Sampled};
 use kernels::cuda::Pieces;
-use kernels::embed::cuda::Embedding;
 use kernels::gemm::cuda::{Behind, Layout, Lines, Products};
 use kernels::gemm::short::{self, Around, Shorts, Stream};
 use kernels::norm::cuda::{Kept, Norms};
-use kernels::rope::cuda::{Layers, Placed, Rotations, Stored, Turns};
+use kernels::rope::cuda::{Embedded, Layers, Placed, Rotations, Stored, Turns};
 use std::sync::Arc;
 
 const EPS: f32 = 1e-6;
@@ -27,7 +26,6 @@ pub(crate) struct Kernels {
     shorts: Shorts,
     norms: Norms,
     activations: Activations,
-    embedding: Embedding,
     rotations: Rotations,
     attention: Attention,
     choices: Choices,
@@ -41,7 +39,6 @@ impl Kernels {
             shorts: Shorts::load(cuda)?,
             norms: Norms::load(cuda)?,
             activations: Activations::load(cuda)?,
-            embedding: Embedding::load(cuda)?,
             rotations: Rotations::load(cuda)?,
             attention: Attention::load(cuda)?,
             choices: Choices::load(cuda)?,
@@ -198,7 +195,7 @@ impl Program {
         let context = (plan.target.len(), Into::Context);
         match part {
             Part::Places => self.places(work),
-            Part::Embed => self.embed(work, false),
+            Part::Begin => self.begin_pass(work, Choice::Target),
             Part::Norm => self.norm(work, Some(&layer.down)),
             Part::Qkv => self.project(work, &layer.qkv),
             Part::Store => self.store(work, &layer.qkv, (i, Into::Pages)),
@@ -265,13 +262,29 @@ impl Program {
         self.kernels.norms.add_norm(work.queue, x, delta, (ones, EPS), out, kept);
     }
 
-    fn embed(&self, work: &mut Work<'_>, masks: bool) {
-        let table = (work.weights.range(self.plan.table.clone()), self.plan.model.hidden);
-        let ids = if masks { work.masks.read() } else { work.tokens.read() };
-        let ids = ids.range(0..self.rows);
-        self.kernels.embedding.launch(work.queue, table, ids, work.x.all());
+    /// Places, and the stream of what a pass is for.
+    fn begin_pass(&self, work: &mut Work<'_>, of: Choice) {
+        let step = work.step.rows(self.rows);
+        let to = Placed {
+            positions: work.positions.all(),
+            slots: work.slots.all(),
+            angles: work.angles.all(),
+        };
+        let ids = match of {
+            Choice::Target => work.tokens.read(),
+            Choice::Drafts => work.masks.read(),
+        };
+        let embedded = Embedded {
+            table: work.weights.range(self.plan.table.clone()),
+            width: self.plan.model.hidden,
+            ids: ids.range(0..self.rows),
+            x: work.x.all(),
+        };
+        let frequencies = (work.frequencies.read(), 1.0);
+        self.kernels.rotations.begin(work.queue, step, frequencies, to, embedded);
     }
 
+    /// Places alone, of rows that are absorbed.
     fn places(&self, work: &mut Work<'_>) {
         let step = work.step.rows(self.rows);
         let to = Placed {
@@ -515,7 +528,7 @@ impl Program {
         let context = (plan.target.len(), Into::Context);
         self.project(work, &plan.kv);
         self.store(work, &plan.kv, context);
-        self.embed(work, true);
+        self.begin_pass(work, Choice::Drafts);
         self.layers(work, (&plan.drafter, plan.target.len()), true);
         self.product(work, &plan.head, Input::Hidden);
         self.choose(work, Choice::Drafts);
@@ -524,8 +537,7 @@ impl Program {
     /// Verifies the rows.
     fn verify(&self, work: &mut Work<'_>) {
         let plan = &self.plan;
-        self.places(work);
-        self.embed(work, false);
+        self.begin_pass(work, Choice::Target);
         self.layers(work, (&plan.target, 0), false);
         self.product(work, &plan.head, Input::Hidden);
         self.choose(work, Choice::Target);

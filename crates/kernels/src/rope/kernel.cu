@@ -1,39 +1,4 @@
-// Where a step's rows stand, and what becomes of the projections of q, k and v: each head as head.cuh makes it, and
-// keys and values in their pages.
-
-// For each row: its position (its request's length and its offset in the step), the slot of that
-// position, and the cosines and sines of its angles, [rows][2][half].
-extern "C" __global__ void places(const u32 *lengths, u64 lengths_len, const u32 *spans, u64 spans_len,
-                                  const u32 *offsets, u64 offsets_len, const u32 *firsts, u64 firsts_len,
-                                  const u32 *pages, u64 pages_len, const float *frequencies, u64 half,
-                                  u32 *positions, u64 positions_len, u32 *slots, u64 slots_len,
-                                  float *angles, u64 angles_len, u32 page_size, float scale)
-{
-    wait_for_earlier();
-    let_next_start();
-    const u64 rows = spans_len;
-    expect(offsets_len >= rows && positions_len >= rows && slots_len >= rows);
-    expect(angles_len >= rows * 2 * half);
-    for (u64 row = blockIdx.x; row < rows; row += gridDim.x) {
-        const u32 span = spans[row];
-        expect(span < lengths_len && span < firsts_len);
-        const u32 position = lengths[span] + offsets[row];
-        if (threadIdx.x == 0) {
-            const u64 page = (u64)firsts[span] + position / page_size;
-            expect(page < pages_len);
-            positions[row] = position;
-            slots[row] = pages[page] * page_size + position % page_size;
-        }
-        for (u64 i = threadIdx.x; i < half; i += blockDim.x) {
-            // The angle is rounded to f32 first, its cosine and sine are not.
-            const double angle = (double)__fmul_rn((float)position, frequencies[i]);
-            double sine, cosine;
-            sincos(angle, &sine, &cosine);
-            angles[row * 2 * half + i] = (float)cosine * scale;
-            angles[row * 2 * half + half + i] = (float)sine * scale;
-        }
-    }
-}
+// What becomes of the projections of q, k and v: each head as head.cuh makes it, and keys and values in their pages.
 
 // A product's columns are, of each of some layers, `heads` heads of q, `kv_heads` of k and as many of v; where there
 // are several layers, none of q. q goes to [rows][heads][DIM]; k and v to their slots in

@@ -10,18 +10,23 @@ impl Program {
     /// The words of a batch are the rows' positions, zeros (the request of each, its length, and where
     /// its page is) and the rows' slots: see [`super::run`].
     pub(super) fn absorb(&self, work: &mut Work<'_>, rows: usize) {
-        self.place(work, &self.drafter().body, |words| {
-            let zeros = words.range(rows..2 * rows);
-            StepRows {
-                lengths: zeros,
-                spans: zeros,
-                offsets: words.range(0..rows),
-                firsts: zeros,
-                pages: zeros,
-                // One page for all: slots are told, and only angles are wanted here.
-                page_size: 1 << 30,
-            }
-        });
+        self.place(
+            work,
+            &self.drafter().body,
+            |words| {
+                let zeros = words.range(rows..2 * rows);
+                StepRows {
+                    lengths: zeros,
+                    spans: zeros,
+                    offsets: words.range(0..rows),
+                    firsts: zeros,
+                    pages: zeros,
+                    // One page for all: slots are told, and only angles are wanted here.
+                    page_size: 1 << 30,
+                }
+            },
+            None,
+        );
         match self.way_to_absorb(rows) {
             Way::Short => self.short_absorb(work, rows),
             Way::Tiled => self.tiled_absorb(work, rows),

@@ -16,7 +16,7 @@ use kernels::choose::cuda::{Lists, Sampled};
 use kernels::cuda::Pieces;
 use kernels::gemm::cuda::{Behind, Layout, Lines, MOST_ROWS, Shape};
 use kernels::norm::cuda::Kept;
-use kernels::rope::cuda::{Layers, Placed, StepRows, Stored, Turns};
+use kernels::rope::cuda::{Embedded, Layers, Placed, StepRows, Stored, Turns};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -257,33 +257,40 @@ impl Program {
         self.kernels.norms.add_norm(work.queue, x, delta, weight, out, kept);
     }
 
-    /// The places of the rows that the words of a batch tell of, for the heads of `body`.
+    /// The places of the rows that the words of a batch tell of, for the heads of `body`. Where a pass begins, so
+    /// does the stream: `ids` are the words with the rows' tokens.
     pub(super) fn place(
         &self,
         work: &mut Work<'_>,
         body: &Body,
         rows: impl for<'w> FnOnce(CudaSlice<'w, u32>) -> StepRows<'w>,
+        ids: Option<Range<usize>>,
     ) {
-        let scratch = &mut work.scratch;
-        let of = rows(scratch.batch.read());
+        let (scratch, rotations) = (&mut work.scratch, &self.kernels.rotations);
+        let words = scratch.batch.read();
         let to = Placed {
             positions: scratch.positions.all(),
             slots: scratch.slots.all(),
             angles: scratch.angles.all(),
         };
         let frequencies = (work.vectors.range(body.frequencies.clone()), 1.0);
-        self.kernels.rotations.places(work.queue, of, frequencies, to);
+        let Some(ids) = ids else {
+            return rotations.places(work.queue, rows(words), frequencies, to);
+        };
+        let embedded = Embedded {
+            table: work.weights.range(self.plan.table.clone()),
+            width: body.sizes.hidden,
+            ids: words.range(ids),
+            x: scratch.x.all(),
+        };
+        rotations.begin(work.queue, rows(words), frequencies, to, embedded);
     }
 
     /// Places and embedding.
     fn begin(&self, work: &mut Work<'_>, body: &Body, cut: &Cut) {
-        let (rows, hidden) = (cut.regions.rows, body.sizes.hidden);
-        let all = Slice { rows: 0..rows, tiles: 0..0, tiling: Tiling::Any };
-        self.place(work, body, |words| step(words, cut, &all, self.room.page_size));
-        let scratch = &mut work.scratch;
-        let ids = scratch.batch.read().range(cut.regions.tokens());
-        let table = (work.weights.range(self.plan.table.clone()), hidden);
-        self.kernels.embedding.launch(work.queue, table, ids, scratch.x.all());
+        let all = Slice { rows: 0..cut.regions.rows, tiles: 0..0, tiling: Tiling::Any };
+        let ids = Some(cut.regions.tokens());
+        self.place(work, body, |words| step(words, cut, &all, self.room.page_size), ids);
     }
 
     /// The layers of `body`, and the norm behind them. `sight` is what rows of a block see, by layer;
