@@ -2,7 +2,7 @@
 
 use crate::buffers::WIDTH;
 use crate::model::Model;
-use crate::pass::{Plan, Way};
+use crate::pass::{Plan, Storer, Way};
 use crate::weights::Weight;
 
 /// Launches in one graph of a kernel whose weights are not a layer's.
@@ -103,7 +103,12 @@ impl Part {
     }
 
     /// How often a step launches it. Attention may be two kernels, a choice is three.
-    pub(crate) const fn launches(self, model: &Model, step: Step, way: Way) -> usize {
+    pub(crate) const fn launches(
+        self,
+        model: &Model,
+        step: Step,
+        (way, storer): (Way, Storer),
+    ) -> usize {
         let drafted = match step {
             Step::Plain => 0,
             Step::Cycle => model.draft_layers,
@@ -112,6 +117,7 @@ impl Part {
         match self {
             Part::Begin | Part::Head => passes,
             Part::Choose => 1,
+            Part::Store | Part::ContextStore if matches!(storer, Storer::Product) => 0,
             Part::Qkv | Part::Store | Part::Attend | Part::O | Part::GateUp | Part::Down => {
                 model.layers + drafted
             }

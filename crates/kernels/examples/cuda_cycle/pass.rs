@@ -8,7 +8,7 @@ use device::cuda::{Cuda, CudaError, CudaSliceMut};
 use kernels::accept::cuda::{Acceptance, Published};
 use kernels::activation::cuda::Activations;
 use kernels::attention::Sight;
-use kernels::attention::cuda::{Attended, Attention, Out, SPLIT, Tail, Tiling};
+use kernels::attention::cuda::{Attended, Attention, Out, SPLIT, Tail, tiles};
 use kernels::choose::cuda::{Choices, Confidences, Draws, Room, Sampled};
 use kernels::cuda::Pieces;
 use kernels::gemm::cuda::{Behind, Layout, Lines, Products};
@@ -85,6 +85,15 @@ pub(crate) enum Way {
     Short,
     /// By products, norms and SwiGLU one after the other.
     Long,
+}
+
+/// Who rotates heads and puts them where attention finds them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Storer {
+    /// The product whose columns they are.
+    Product,
+    /// The kernel behind it.
+    Kernel,
 }
 
 /// Which product a row of the pass multiplies.
@@ -197,7 +206,7 @@ impl Program {
             Part::Places => self.places(work),
             Part::Begin => self.begin_pass(work, Choice::Target),
             Part::Norm => self.norm(work, Some(&layer.down)),
-            Part::Qkv => self.project(work, &layer.qkv),
+            Part::Qkv => self.project(work, &layer.qkv, (i, Into::Pages)),
             Part::Store => self.store(work, &layer.qkv, (i, Into::Pages)),
             Part::Attend => self.attend(work, i, false),
             Part::O => self.multiply(work, &layer.o, Input::Attended, None),
@@ -211,7 +220,7 @@ impl Program {
                 Way::Short => self.begin_stream(work),
                 Way::Long => self.product(work, &plan.fc, Input::Features),
             },
-            Part::ContextKv => self.project(work, &plan.kv),
+            Part::ContextKv => self.project(work, &plan.kv, context),
             Part::ContextStore => self.store(work, &plan.kv, context),
             Part::Head => self.product(work, &plan.head, Input::Hidden),
             Part::Choose => self.choose(work, Choice::Target),
@@ -299,9 +308,13 @@ impl Program {
     /// How layers of so many rows are multiplied.
     pub(crate) fn way(&self) -> Way {
         let (plan, layer) = (&self.plan, &self.plan.target[0]);
+        let projected = match plan.model.head_norms {
+            true => Around::Normed,
+            false => Around::Heads(plan.model.heads.dim),
+        };
         let all = [
-            (&layer.qkv, Around::Normed),
-            (&plan.kv, Around::Normed),
+            (&layer.qkv, projected),
+            (&plan.kv, projected),
             (&layer.gate_up, Around::Gated),
             (&layer.o, Around::Added),
             (&layer.down, Around::Added),
@@ -330,9 +343,19 @@ impl Program {
         Stream { rows, norm, eps: EPS }
     }
 
-    /// The product with normed rows of the stream, which lie in `hidden` where a norm stands before it.
-    fn project(&self, work: &mut Work<'_>, weight: &Weight) {
+    /// Who rotates and stores heads.
+    pub(crate) fn storer(&self) -> Storer {
+        match (self.way(), self.plan.model.head_norms) {
+            (Way::Short, false) => Storer::Product,
+            _ => Storer::Kernel,
+        }
+    }
+
+    /// The product with normed rows of the stream, which lie in `hidden` where a norm stands before it, and its heads
+    /// where it stores them itself.
+    fn project(&self, work: &mut Work<'_>, weight: &Weight, place: (usize, Into)) {
         match self.way() {
+            Way::Short if self.storer() == Storer::Product => self.store(work, weight, place),
             Way::Short => {
                 let on_card = Self::on_card(work, weight);
                 let stream = self.stream(&work.x, &work.ones);
@@ -392,9 +415,11 @@ impl Program {
             self.norm(work, None);
         }
         for (i, layer) in layers.iter().enumerate() {
-            let into = if drafts { Into::Block } else { Into::Pages };
-            self.project(work, &layer.qkv);
-            self.store(work, &layer.qkv, (first + i, into));
+            let place = (first + i, if drafts { Into::Block } else { Into::Pages });
+            self.project(work, &layer.qkv, place);
+            if self.storer() == Storer::Kernel {
+                self.store(work, &layer.qkv, place);
+            }
             self.attend(work, first + i, drafts);
             self.multiply(work, &layer.o, Input::Attended, None);
             self.gate(work, layer);
@@ -422,7 +447,7 @@ impl Program {
     }
 
     fn store(&self, work: &mut Work<'_>, weight: &Weight, (at, into): (usize, Into)) {
-        let model = &self.plan.model;
+        let (model, on_card) = (&self.plan.model, Self::on_card(work, weight));
         let pool = self.pool(work, at);
         let shape = match self.way() {
             Way::Short => weight.shape.whole(),
@@ -450,7 +475,15 @@ impl Program {
         };
         let turns = Turns { norms, eps: EPS, angles: work.angles.read(), slots };
         let to = Stored { q: work.q.all(), keys, values, page_size, layers };
-        self.kernels.rotations.store(work.queue, (heads, projected), turns, to);
+        match self.storer() {
+            Storer::Kernel => {
+                self.kernels.rotations.store(work.queue, (heads, projected), turns, to);
+            }
+            Storer::Product => {
+                let stream = self.stream(&work.x, &work.ones);
+                self.kernels.shorts.of_heads(work.queue, (on_card, heads), stream, (turns, to));
+            }
+        }
     }
 
     fn attend(&self, work: &mut Work<'_>, at: usize, drafts: bool) {
@@ -468,7 +501,7 @@ impl Program {
             tail,
             step: work.step.rows(self.rows),
             tiles: if self.rows == 1 { work.tile_of_one.read() } else { work.tiles.read() },
-            tiling: Tiling::Any,
+            tiling: tiles(heads, &[(0, self.rows, 0)]).1,
             heads,
             splits: self.context.div_ceil(SPLIT) + 1,
             scale: 1.0 / (heads.dim as f32).sqrt(),
@@ -526,8 +559,10 @@ impl Program {
             }
         }
         let context = (plan.target.len(), Into::Context);
-        self.project(work, &plan.kv);
-        self.store(work, &plan.kv, context);
+        self.project(work, &plan.kv, context);
+        if self.storer() == Storer::Kernel {
+            self.store(work, &plan.kv, context);
+        }
         self.begin_pass(work, Choice::Drafts);
         self.layers(work, (&plan.drafter, plan.target.len()), true);
         self.product(work, &plan.head, Input::Hidden);

@@ -7,7 +7,7 @@
 template <u32 DIM, bool WHOLE>
 static __device__ void rope_store(const float *pieces, u64 pieces_len, const float *norms, u64 norms_len,
                                   const float *angles, u64 angles_len, const u32 *slots, u64 slots_len,
-                                  const Heads<DIM> &to, u32 steps, u32 workers, u32 rows, u32 layers, u32 norms_apart, float eps)
+                                  const Heads &to, u32 steps, u32 workers, u32 rows, u32 layers, u32 norms_apart, float eps)
 {
     typedef Head<DIM> H;
     let_next_start();
@@ -45,8 +45,11 @@ static __device__ void rope_store(const float *pieces, u64 pieces_len, const flo
     const H rotated = x.rotated(cosine, sine);
     if (!value)
         x = rotated;
-    if (unit < rows * all)
-        to.put(x, row, layer, head, slot);
+    if (unit >= rows * all)
+        return;
+#pragma unroll
+    for (u32 f = 0; f < H::FOURS; f++)
+        to.put(x.halves(f), row, layer, head, H::element(f), slot);
 }
 
 #define ROPE_STORE(NAME, DIM, WHOLE)                                                                     \
@@ -57,8 +60,8 @@ static __device__ void rope_store(const float *pieces, u64 pieces_len, const flo
                                     u32 steps, u32 workers, u32 rows, u32 heads, u32 kv_heads,           \
                                     u32 page_size, u32 layers, u32 norms_apart, float eps)               \
     {                                                                                                    \
-        const Heads<DIM> to = {q, q_len, keys, keys_len, values, values_len, pages_apart,                \
-                               heads, kv_heads, page_size};                                              \
+        const Heads to = {q, q_len, keys, keys_len, values, values_len, pages_apart,                     \
+                          heads, kv_heads, DIM, page_size};                                              \
         rope_store<DIM, WHOLE>(pieces, pieces_len, norms, norms_len, angles, angles_len, slots,          \
                                slots_len, to, steps, workers, rows, layers, norms_apart, eps);           \
     }

@@ -7,9 +7,7 @@ use crate::small::{BF16, product};
 use kernels::cuda::Pieces;
 use kernels::gemm::cuda::Shape;
 use kernels::rope::Angles;
-use kernels::rope::cuda::{
-    Embedded, Heads, Layers, Placed, Rotations, StepRows, Stored, Turns,
-};
+use kernels::rope::cuda::{Embedded, Heads, Layers, Placed, Rotations, StepRows, Stored, Turns};
 
 /// Rows of requests at random lengths, over pages in random places.
 pub(crate) struct Step {
@@ -130,17 +128,17 @@ fn begun(
 }
 
 /// The heads of layers, the rows they are made for, and where these stand.
-struct Case {
-    heads: Heads,
+pub(crate) struct Case {
+    pub(crate) heads: Heads,
     layers: usize,
     step: Step,
     positions: Vec<u32>,
-    slots: Buffer<u32>,
-    angles: Buffer<f32>,
+    pub(crate) slots: Buffer<u32>,
+    pub(crate) angles: Buffer<f32>,
 }
 
 /// Added to the mean squares of heads.
-const EPS: f32 = 1e-6;
+pub(crate) const EPS: f32 = 1e-6;
 
 impl Case {
     fn random(
@@ -156,7 +154,7 @@ impl Case {
         Case::new(card, (heads, layers), step)
     }
 
-    fn new(card: &Card, (heads, layers): (Heads, usize), step: Step) -> Case {
+    pub(crate) fn new(card: &Card, (heads, layers): (Heads, usize), step: Step) -> Case {
         let frequencies: Vec<f32> = (0..heads.dim / 2)
             .map(|i| 10_000f32.powf(-2.0 * i as f32 / heads.dim as f32))
             .collect();
@@ -194,20 +192,20 @@ impl Case {
         pages * self.step.page_size * self.heads.kv * self.heads.dim
     }
 
-    fn layers(&self) -> Layers {
+    pub(crate) fn layers(&self) -> Layers {
         let (pages_apart, norms_apart) = (self.pool(), 2 * self.heads.dim);
         Layers { count: self.layers, pages_apart, norms_apart }
     }
 
     /// Room for q, keys and values.
-    fn room(&self, card: &Card) -> [Buffer<u16>; 3] {
+    pub(crate) fn room(&self, card: &Card) -> [Buffer<u16>; 3] {
         let q = self.step.spans.len() * self.heads.q * self.heads.dim;
         let pools = self.layers * self.pool();
         [q, pools, pools].map(|elements| card.put(&vec![0x7fff; elements]))
     }
 
     /// q, keys and values of the rows' projections.
-    fn store(
+    pub(crate) fn store(
         &self,
         card: &Card,
         (shape, pieces): (Shape, &Buffer<f32>),
@@ -237,7 +235,13 @@ impl Case {
         [card.get(&q), card.get(&keys), card.get(&values)]
     }
 
-    fn check_heads(&self, got: &[Vec<u16>; 3], sums: &[f32], norms: &[f32], angles: &[f32]) {
+    pub(crate) fn check_heads(
+        &self,
+        got: &[Vec<u16>; 3],
+        sums: &[f32],
+        norms: &[f32],
+        angles: &[f32],
+    ) {
         let (Heads { q, kv, dim }, page_size) = (self.heads, self.step.page_size);
         let all = q + 2 * kv;
         for (at, x) in sums.chunks_exact(dim).enumerate() {

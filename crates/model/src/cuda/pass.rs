@@ -8,7 +8,7 @@ use super::batch::{Cut, Kind, Slice};
 use super::card::Kernels;
 use super::plan::{Body, Drafter, Layer, Plan, Weight};
 use super::room::{Room, Scratch, draw_words, tile_of};
-use super::short::Way;
+use super::short::{Made, Way};
 use device::cuda::{CudaSlice, CudaSliceMut, Queue};
 use kernels::attention::Sight;
 use kernels::attention::cuda::{Attended, Out, TILE, Tail, Tiling};
@@ -315,7 +315,8 @@ impl Program {
             let sight = sight.map(|sight| sight[i]);
             let kind = if sight.is_some() { Kind::Block } else { Kind::Causal };
             self.product(work, (&layer.qkv, Input::Hidden(layout)), rows, |work, tile| {
-                self.store(work, body, (layer, layer.qkv.shape), (at, kind, cut), tile);
+                let made = Made::Pieces(layer.qkv.shape);
+                self.store(work, body, (layer, made), (at, kind, cut), tile);
             });
             self.attend(work, body, layer, (at, sight, cut));
             self.product(work, (&layer.o, Input::Attended(layout)), rows, |work, tile| {
@@ -347,18 +348,17 @@ impl Program {
         at * each..(at + 1) * each
     }
 
-    /// Rotates what a product of shape `left` is of a tile's q, k and v, and puts them where attention finds them.
+    /// Makes a tile's heads of q, k and v, and puts them where attention finds them.
     pub(super) fn store(
         &self,
         work: &mut Work<'_>,
         body: &Body,
-        (layer, left): (&Layer, Shape),
+        (layer, made): (&Layer, Made<'_>),
         (at, kind, cut): (usize, Kind, &Cut),
         tile: &Range<usize>,
     ) {
         let (pool, sizes) = (self.pool(at), &body.sizes);
         let scratch = &mut work.scratch;
-        let projected = pieces(&scratch.pieces, left, tile);
         let (slots, keys, values, page_size) = match kind {
             Kind::Block => {
                 let own = scratch.batch.read().range(cut.regions.own());
@@ -377,7 +377,8 @@ impl Program {
         };
         let q = scratch.q.range(times(tile, sizes.queries()));
         let to = Stored { q, keys, values, page_size, layers: Layers::ONE };
-        self.kernels.rotations.store(work.queue, (sizes.heads, projected), turns, to);
+        let from = (&scratch.pieces, &scratch.x, tile);
+        self.put_heads(work.queue, (sizes.heads, made), from, (turns, to));
     }
 
     pub(super) fn attend(
