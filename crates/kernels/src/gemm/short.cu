@@ -80,11 +80,13 @@ template <u32 N> struct Room {
     __device__ void ask(const Cut &cut, const u16 *from, u64 len) const
     {
         expect(len >= (u64)((cut.tiles * (cut.apart > 0 ? 2 : 1) + 7) / 8) * cut.steps * 8 * (PART / 2));
-        const u32 all = cut.slots() * cut.steps;
-        for (u32 i = threadIdx.x; i < all * (PART / 16); i += THREADS) {
-            const u32 at = i / (PART / 16), tile = cut.tile(at / cut.steps), step = at % cut.steps;
-            const u64 part = ((u64)(tile / 8) * cut.steps + step) * 8 + tile % 8;
-            copy_async(weight + i * 16, (const char *)from + part * PART + i % (PART / 16) * 16);
+        const u32 piece = threadIdx.x % (PART / 16) * 16;
+        // Nothing is divided for a copy: that takes longer than to copy.
+        for (u32 slot = 0; slot < cut.slots(); slot++) {
+            const u32 tile = cut.tile(slot), to = weight + slot * cut.steps * PART + piece;
+            const char *columns = (const char *)from + ((u64)(tile / 8) * cut.steps * 8 + tile % 8) * PART + piece;
+            for (u32 step = threadIdx.x / (PART / 16); step < cut.steps; step += THREADS / (PART / 16))
+                copy_async(to + step * PART, columns + step * 8 * PART);
         }
         commit_copies();
     }
