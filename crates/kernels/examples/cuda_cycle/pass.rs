@@ -203,8 +203,8 @@ impl Program {
         let layer = &plan.target[i % plan.target.len()];
         let context = (plan.target.len(), Into::Context);
         match part {
-            Part::Places => self.places(work),
-            Part::Begin => self.begin_pass(work, Choice::Target),
+            Part::Places => self.place(work, None),
+            Part::Begin => self.place(work, Some(Choice::Target)),
             Part::Norm => self.norm(work, Some(&layer.down)),
             Part::Qkv => self.project(work, &layer.qkv, (i, Into::Pages)),
             Part::Store => self.store(work, &layer.qkv, (i, Into::Pages)),
@@ -271,17 +271,19 @@ impl Program {
         self.kernels.norms.add_norm(work.queue, x, delta, (ones, EPS), out, kept);
     }
 
-    /// Places, and the stream of what a pass is for.
-    fn begin_pass(&self, work: &mut Work<'_>, of: Choice) {
-        let step = work.step.rows(self.rows);
+    /// Places, and with them the stream of what a pass begins for.
+    fn place(&self, work: &mut Work<'_>, begins: Option<Choice>) {
+        let (step, rotations) = (work.step.rows(self.rows), &self.kernels.rotations);
         let to = Placed {
             positions: work.positions.all(),
             slots: work.slots.all(),
             angles: work.angles.all(),
         };
-        let ids = match of {
-            Choice::Target => work.tokens.read(),
-            Choice::Drafts => work.masks.read(),
+        let frequencies = (work.frequencies.read(), 1.0);
+        let ids = match begins {
+            None => return rotations.places(work.queue, step, frequencies, to),
+            Some(Choice::Target) => work.tokens.read(),
+            Some(Choice::Drafts) => work.masks.read(),
         };
         let embedded = Embedded {
             table: work.weights.range(self.plan.table.clone()),
@@ -289,29 +291,15 @@ impl Program {
             ids: ids.range(0..self.rows),
             x: work.x.all(),
         };
-        let frequencies = (work.frequencies.read(), 1.0);
-        self.kernels.rotations.begin(work.queue, step, frequencies, to, embedded);
-    }
-
-    /// Places alone, of rows that are absorbed.
-    fn places(&self, work: &mut Work<'_>) {
-        let step = work.step.rows(self.rows);
-        let to = Placed {
-            positions: work.positions.all(),
-            slots: work.slots.all(),
-            angles: work.angles.all(),
-        };
-        let frequencies = (work.frequencies.read(), 1.0);
-        self.kernels.rotations.places(work.queue, step, frequencies, to);
+        rotations.begin(work.queue, step, frequencies, to, embedded);
     }
 
     /// How layers of so many rows are multiplied.
     pub(crate) fn way(&self) -> Way {
         let (plan, layer) = (&self.plan, &self.plan.target[0]);
-        let projected = match plan.model.head_norms {
-            true => Around::Normed,
-            false => Around::Heads(plan.model.heads.dim),
-        };
+        let heads = plan.model.heads;
+        let projected =
+            if plan.model.head_norms { Around::Normed } else { Around::Heads(heads.dim) };
         let all = [
             (&layer.qkv, projected),
             (&plan.kv, projected),
@@ -345,10 +333,8 @@ impl Program {
 
     /// Who rotates and stores heads.
     pub(crate) fn storer(&self) -> Storer {
-        match (self.way(), self.plan.model.head_norms) {
-            (Way::Short, false) => Storer::Product,
-            _ => Storer::Kernel,
-        }
+        let whole = self.plan.model.head_norms || self.way() == Way::Long;
+        if whole { Storer::Kernel } else { Storer::Product }
     }
 
     /// The product with normed rows of the stream, which lie in `hidden` where a norm stands before it, and its heads
@@ -362,6 +348,14 @@ impl Program {
                 self.kernels.shorts.of_normed(work.queue, on_card, stream, work.pieces.all());
             }
             Way::Long => self.product(work, weight, Input::Hidden),
+        }
+    }
+
+    /// The product of heads, with the kernel behind it that stores them.
+    fn make_heads(&self, work: &mut Work<'_>, weight: &Weight, place: (usize, Into)) {
+        self.project(work, weight, place);
+        if self.storer() == Storer::Kernel {
+            self.store(work, weight, place);
         }
     }
 
@@ -416,10 +410,7 @@ impl Program {
         }
         for (i, layer) in layers.iter().enumerate() {
             let place = (first + i, if drafts { Into::Block } else { Into::Pages });
-            self.project(work, &layer.qkv, place);
-            if self.storer() == Storer::Kernel {
-                self.store(work, &layer.qkv, place);
-            }
+            self.make_heads(work, &layer.qkv, place);
             self.attend(work, first + i, drafts);
             self.multiply(work, &layer.o, Input::Attended, None);
             self.gate(work, layer);
@@ -549,7 +540,7 @@ impl Program {
     /// Absorbs the features of the rows, and drafts.
     fn draft(&self, work: &mut Work<'_>) {
         let plan = &self.plan;
-        self.places(work);
+        self.place(work, None);
         match self.way() {
             Way::Short => self.begin_stream(work),
             Way::Long => {
@@ -558,12 +549,8 @@ impl Program {
                 self.norm(work, Some(&plan.fc));
             }
         }
-        let context = (plan.target.len(), Into::Context);
-        self.project(work, &plan.kv, context);
-        if self.storer() == Storer::Kernel {
-            self.store(work, &plan.kv, context);
-        }
-        self.begin_pass(work, Choice::Drafts);
+        self.make_heads(work, &plan.kv, (plan.target.len(), Into::Context));
+        self.place(work, Some(Choice::Drafts));
         self.layers(work, (&plan.drafter, plan.target.len()), true);
         self.product(work, &plan.head, Input::Hidden);
         self.choose(work, Choice::Drafts);
@@ -572,7 +559,7 @@ impl Program {
     /// Verifies the rows.
     fn verify(&self, work: &mut Work<'_>) {
         let plan = &self.plan;
-        self.begin_pass(work, Choice::Target);
+        self.place(work, Some(Choice::Target));
         self.layers(work, (&plan.target, 0), false);
         self.product(work, &plan.head, Input::Hidden);
         self.choose(work, Choice::Target);
