@@ -135,7 +135,7 @@ impl Bench {
         for part in Part::ALL {
             let rows = step.rows();
             let program = Program::part(kernels, plan, context, (part, rows));
-            let launches = part.launches(&plan.model, step, program.way());
+            let launches = part.launches(&plan.model, step, (program.way(), program.storer()));
             if launches == 0 {
                 continue;
             }

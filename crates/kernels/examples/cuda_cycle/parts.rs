@@ -2,7 +2,7 @@
 
 use crate::buffers::WIDTH;
 use crate::model::Model;
-use crate::pass::{Plan, Way};
+use crate::pass::{Plan, Storer, Way};
 use crate::weights::Weight;
 
 /// Launches in one graph of a kernel whose weights are not a layer's.
@@ -36,8 +36,10 @@ impl Step {
 /// A kernel, with what it is launched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
+    /// Of rows that are absorbed.
     Places,
-    Embed,
+    /// Places and the embedding.
+    Begin,
     Norm,
     Qkv,
     Store,
@@ -73,15 +75,15 @@ impl Part {
         Part::ContextStore,
         Part::Choose,
         Part::ChooseDrafts,
-        Part::Embed,
+        Part::Begin,
         Part::Places,
         Part::Accept,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Part::Places => "places and angles",
-            Part::Embed => "embedding",
+            Part::Places => "places",
+            Part::Begin => "places and embedding",
             Part::Norm => "residual and norm",
             Part::Qkv => "product qkv",
             Part::Store => "rotation and store",
@@ -101,15 +103,21 @@ impl Part {
     }
 
     /// How often a step launches it. Attention may be two kernels, a choice is three.
-    pub(crate) const fn launches(self, model: &Model, step: Step, way: Way) -> usize {
+    pub(crate) const fn launches(
+        self,
+        model: &Model,
+        step: Step,
+        (way, storer): (Way, Storer),
+    ) -> usize {
         let drafted = match step {
             Step::Plain => 0,
             Step::Cycle => model.draft_layers,
         };
         let passes = if drafted > 0 { 2 } else { 1 };
         match self {
-            Part::Places | Part::Embed | Part::Head => passes,
+            Part::Begin | Part::Head => passes,
             Part::Choose => 1,
+            Part::Store | Part::ContextStore if matches!(storer, Storer::Product) => 0,
             Part::Qkv | Part::Store | Part::Attend | Part::O | Part::GateUp | Part::Down => {
                 model.layers + drafted
             }
@@ -123,9 +131,12 @@ impl Part {
                 // Two a layer, one behind each embedding, and one behind the product of features.
                 Way::Long => 2 * (model.layers + drafted) + if drafted > 0 { 3 } else { 1 },
             },
-            Part::Fc | Part::ContextKv | Part::ContextStore | Part::ChooseDrafts | Part::Accept => {
-                passes - 1
-            }
+            Part::Places
+            | Part::Fc
+            | Part::ContextKv
+            | Part::ContextStore
+            | Part::ChooseDrafts
+            | Part::Accept => passes - 1,
         }
     }
 
@@ -133,7 +144,7 @@ impl Part {
     pub(crate) fn times(self, plan: &Plan) -> usize {
         match self {
             Part::Places
-            | Part::Embed
+            | Part::Begin
             | Part::Fc
             | Part::ContextKv
             | Part::ContextStore
@@ -174,7 +185,7 @@ impl Part {
             Part::Store => sums(&layer.qkv) + row(2 * q + 4 * kv),
             Part::ContextStore => sums(&plan.kv) + row(4 * kv * model.draft_layers),
             Part::Choose | Part::ChooseDrafts => sums(&plan.head),
-            Part::Embed => row(6 * hidden),
+            Part::Begin => row(6 * hidden + 4 * model.heads.dim + 16),
             Part::Places => row(4 * model.heads.dim + 16),
             Part::Accept => row(12),
         }

@@ -8,14 +8,13 @@ use device::cuda::{Cuda, CudaError, CudaSliceMut};
 use kernels::accept::cuda::{Acceptance, Published};
 use kernels::activation::cuda::Activations;
 use kernels::attention::Sight;
-use kernels::attention::cuda::{Attended, Attention, Out, SPLIT, Tail, Tiling};
+use kernels::attention::cuda::{Attended, Attention, Out, SPLIT, Tail, tiles};
 use kernels::choose::cuda::{Choices, Confidences, Draws, Room, Sampled};
 use kernels::cuda::Pieces;
-use kernels::embed::cuda::Embedding;
 use kernels::gemm::cuda::{Behind, Layout, Lines, Products};
 use kernels::gemm::short::{self, Around, Shorts, Stream};
 use kernels::norm::cuda::{Kept, Norms};
-use kernels::rope::cuda::{Layers, Placed, Rotations, Stored, Turns};
+use kernels::rope::cuda::{Embedded, Layers, Placed, Rotations, Stored, Turns};
 use std::sync::Arc;
 
 const EPS: f32 = 1e-6;
@@ -27,7 +26,6 @@ pub(crate) struct Kernels {
     shorts: Shorts,
     norms: Norms,
     activations: Activations,
-    embedding: Embedding,
     rotations: Rotations,
     attention: Attention,
     choices: Choices,
@@ -41,7 +39,6 @@ impl Kernels {
             shorts: Shorts::load(cuda)?,
             norms: Norms::load(cuda)?,
             activations: Activations::load(cuda)?,
-            embedding: Embedding::load(cuda)?,
             rotations: Rotations::load(cuda)?,
             attention: Attention::load(cuda)?,
             choices: Choices::load(cuda)?,
@@ -88,6 +85,15 @@ pub(crate) enum Way {
     Short,
     /// By products, norms and SwiGLU one after the other.
     Long,
+}
+
+/// Who rotates heads and puts them where attention finds them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Storer {
+    /// The product whose columns they are.
+    Product,
+    /// The kernel behind it.
+    Kernel,
 }
 
 /// Which product a row of the pass multiplies.
@@ -197,10 +203,10 @@ impl Program {
         let layer = &plan.target[i % plan.target.len()];
         let context = (plan.target.len(), Into::Context);
         match part {
-            Part::Places => self.places(work),
-            Part::Embed => self.embed(work, false),
+            Part::Places => self.place(work, None),
+            Part::Begin => self.place(work, Some(Choice::Target)),
             Part::Norm => self.norm(work, Some(&layer.down)),
-            Part::Qkv => self.project(work, &layer.qkv),
+            Part::Qkv => self.project(work, &layer.qkv, (i, Into::Pages)),
             Part::Store => self.store(work, &layer.qkv, (i, Into::Pages)),
             Part::Attend => self.attend(work, i, false),
             Part::O => self.multiply(work, &layer.o, Input::Attended, None),
@@ -214,7 +220,7 @@ impl Program {
                 Way::Short => self.begin_stream(work),
                 Way::Long => self.product(work, &plan.fc, Input::Features),
             },
-            Part::ContextKv => self.project(work, &plan.kv),
+            Part::ContextKv => self.project(work, &plan.kv, context),
             Part::ContextStore => self.store(work, &plan.kv, context),
             Part::Head => self.product(work, &plan.head, Input::Hidden),
             Part::Choose => self.choose(work, Choice::Target),
@@ -265,30 +271,38 @@ impl Program {
         self.kernels.norms.add_norm(work.queue, x, delta, (ones, EPS), out, kept);
     }
 
-    fn embed(&self, work: &mut Work<'_>, masks: bool) {
-        let table = (work.weights.range(self.plan.table.clone()), self.plan.model.hidden);
-        let ids = if masks { work.masks.read() } else { work.tokens.read() };
-        let ids = ids.range(0..self.rows);
-        self.kernels.embedding.launch(work.queue, table, ids, work.x.all());
-    }
-
-    fn places(&self, work: &mut Work<'_>) {
-        let step = work.step.rows(self.rows);
+    /// Places, and with them the stream of what a pass begins for.
+    fn place(&self, work: &mut Work<'_>, begins: Option<Choice>) {
+        let (step, rotations) = (work.step.rows(self.rows), &self.kernels.rotations);
         let to = Placed {
             positions: work.positions.all(),
             slots: work.slots.all(),
             angles: work.angles.all(),
         };
         let frequencies = (work.frequencies.read(), 1.0);
-        self.kernels.rotations.places(work.queue, step, frequencies, to);
+        let ids = match begins {
+            None => return rotations.places(work.queue, step, frequencies, to),
+            Some(Choice::Target) => work.tokens.read(),
+            Some(Choice::Drafts) => work.masks.read(),
+        };
+        let embedded = Embedded {
+            table: work.weights.range(self.plan.table.clone()),
+            width: self.plan.model.hidden,
+            ids: ids.range(0..self.rows),
+            x: work.x.all(),
+        };
+        rotations.begin(work.queue, step, frequencies, to, embedded);
     }
 
     /// How layers of so many rows are multiplied.
     pub(crate) fn way(&self) -> Way {
         let (plan, layer) = (&self.plan, &self.plan.target[0]);
+        let heads = plan.model.heads;
+        let projected =
+            if plan.model.head_norms { Around::Normed } else { Around::Heads(heads.dim) };
         let all = [
-            (&layer.qkv, Around::Normed),
-            (&plan.kv, Around::Normed),
+            (&layer.qkv, projected),
+            (&plan.kv, projected),
             (&layer.gate_up, Around::Gated),
             (&layer.o, Around::Added),
             (&layer.down, Around::Added),
@@ -317,15 +331,31 @@ impl Program {
         Stream { rows, norm, eps: EPS }
     }
 
-    /// The product with normed rows of the stream, which lie in `hidden` where a norm stands before it.
-    fn project(&self, work: &mut Work<'_>, weight: &Weight) {
+    /// Who rotates and stores heads.
+    pub(crate) fn storer(&self) -> Storer {
+        let whole = self.plan.model.head_norms || self.way() == Way::Long;
+        if whole { Storer::Kernel } else { Storer::Product }
+    }
+
+    /// The product with normed rows of the stream, which lie in `hidden` where a norm stands before it, and its heads
+    /// where it stores them itself.
+    fn project(&self, work: &mut Work<'_>, weight: &Weight, place: (usize, Into)) {
         match self.way() {
+            Way::Short if self.storer() == Storer::Product => self.store(work, weight, place),
             Way::Short => {
                 let on_card = Self::on_card(work, weight);
                 let stream = self.stream(&work.x, &work.ones);
                 self.kernels.shorts.of_normed(work.queue, on_card, stream, work.pieces.all());
             }
             Way::Long => self.product(work, weight, Input::Hidden),
+        }
+    }
+
+    /// The product of heads, with the kernel behind it that stores them.
+    fn make_heads(&self, work: &mut Work<'_>, weight: &Weight, place: (usize, Into)) {
+        self.project(work, weight, place);
+        if self.storer() == Storer::Kernel {
+            self.store(work, weight, place);
         }
     }
 
@@ -379,9 +409,8 @@ impl Program {
             self.norm(work, None);
         }
         for (i, layer) in layers.iter().enumerate() {
-            let into = if drafts { Into::Block } else { Into::Pages };
-            self.project(work, &layer.qkv);
-            self.store(work, &layer.qkv, (first + i, into));
+            let place = (first + i, if drafts { Into::Block } else { Into::Pages });
+            self.make_heads(work, &layer.qkv, place);
             self.attend(work, first + i, drafts);
             self.multiply(work, &layer.o, Input::Attended, None);
             self.gate(work, layer);
@@ -409,7 +438,7 @@ impl Program {
     }
 
     fn store(&self, work: &mut Work<'_>, weight: &Weight, (at, into): (usize, Into)) {
-        let model = &self.plan.model;
+        let (model, on_card) = (&self.plan.model, Self::on_card(work, weight));
         let pool = self.pool(work, at);
         let shape = match self.way() {
             Way::Short => weight.shape.whole(),
@@ -437,7 +466,15 @@ impl Program {
         };
         let turns = Turns { norms, eps: EPS, angles: work.angles.read(), slots };
         let to = Stored { q: work.q.all(), keys, values, page_size, layers };
-        self.kernels.rotations.store(work.queue, (heads, projected), turns, to);
+        match self.storer() {
+            Storer::Kernel => {
+                self.kernels.rotations.store(work.queue, (heads, projected), turns, to);
+            }
+            Storer::Product => {
+                let stream = self.stream(&work.x, &work.ones);
+                self.kernels.shorts.of_heads(work.queue, (on_card, heads), stream, (turns, to));
+            }
+        }
     }
 
     fn attend(&self, work: &mut Work<'_>, at: usize, drafts: bool) {
@@ -455,7 +492,7 @@ impl Program {
             tail,
             step: work.step.rows(self.rows),
             tiles: if self.rows == 1 { work.tile_of_one.read() } else { work.tiles.read() },
-            tiling: Tiling::Any,
+            tiling: tiles(heads, &[(0, self.rows, 0)]).1,
             heads,
             splits: self.context.div_ceil(SPLIT) + 1,
             scale: 1.0 / (heads.dim as f32).sqrt(),
@@ -503,7 +540,7 @@ impl Program {
     /// Absorbs the features of the rows, and drafts.
     fn draft(&self, work: &mut Work<'_>) {
         let plan = &self.plan;
-        self.places(work);
+        self.place(work, None);
         match self.way() {
             Way::Short => self.begin_stream(work),
             Way::Long => {
@@ -512,10 +549,8 @@ impl Program {
                 self.norm(work, Some(&plan.fc));
             }
         }
-        let context = (plan.target.len(), Into::Context);
-        self.project(work, &plan.kv);
-        self.store(work, &plan.kv, context);
-        self.embed(work, true);
+        self.make_heads(work, &plan.kv, (plan.target.len(), Into::Context));
+        self.place(work, Some(Choice::Drafts));
         self.layers(work, (&plan.drafter, plan.target.len()), true);
         self.product(work, &plan.head, Input::Hidden);
         self.choose(work, Choice::Drafts);
@@ -524,8 +559,7 @@ impl Program {
     /// Verifies the rows.
     fn verify(&self, work: &mut Work<'_>) {
         let plan = &self.plan;
-        self.places(work);
-        self.embed(work, false);
+        self.place(work, Some(Choice::Target));
         self.layers(work, (&plan.target, 0), false);
         self.product(work, &plan.head, Input::Hidden);
         self.choose(work, Choice::Target);

@@ -32,7 +32,7 @@ const RANKS: usize = 8;
 const CHUNK: usize = 64;
 /// Heads of rows that one tile holds.
 const VECTORS: usize = 64;
-/// The same where a block of threads merges what its ranks found: fewer leave a lane registers for that.
+/// The same of a narrow tile. Where a block of threads merges what its ranks found, fewer leave a lane registers for that.
 const MERGED: usize = 32;
 /// Of fewer, those of a tile where tiles are few: its warps have less to do one after the other.
 const FEWER: [usize; 2] = [16, 32];
@@ -71,7 +71,7 @@ pub const TILE: usize = 5;
 pub enum Tiling {
     /// Of any number of vectors that a tile may have.
     Any,
-    /// Of so few that what ranks found of one may be merged where it was found.
+    /// Of so few that what ranks found of one may be merged where it was found, and half of the threads look at them.
     Narrow,
 }
 
@@ -158,6 +158,8 @@ pub struct Out<'j> {
 struct Sized {
     /// Ranks are blocks of threads that merge what they found themselves: from Hopper on.
     together: Option<Kernel<Parts>>,
+    /// The same of narrow tiles.
+    narrow: Option<Kernel<Parts>>,
     /// A block of threads goes through all ranks of a narrow tile, and merges what it finds.
     whole: Option<Kernel<Parts>>,
     /// Ranks leave what they found.
@@ -187,7 +189,7 @@ impl Sized {
     unsafe fn load(
         module: &Module,
         dim: usize,
-        [together, whole]: [Option<&'static str>; 2],
+        [together, narrow, whole]: [Option<&'static str>; 3],
         [apart, combine]: [&'static str; 2],
     ) -> Result<Sized, CudaError> {
         // Keys and values of two chunks and the tile's q, each row with what keeps lanes on different
@@ -202,6 +204,7 @@ impl Sized {
             };
             Ok(Sized {
                 together: some(together, VECTORS)?,
+                narrow: some(narrow, MERGED)?,
                 whole: some(whole, MERGED)?,
                 apart: module.early_kernel(apart, shared(VECTORS))?,
                 combine: module.early_kernel(combine, 0)?,
@@ -229,19 +232,19 @@ impl Attention {
                     Sized::load(
                         &module,
                         of_64,
-                        [together("together_64"), Some("whole_64")],
+                        [together("together_64"), together("narrow_64"), Some("whole_64")],
                         ["apart_64", "combine_64"],
                     )?,
                     Sized::load(
                         &module,
                         of_128,
-                        [together("together_128"), Some("whole_128")],
+                        [together("together_128"), None, Some("whole_128")],
                         ["apart_128", "combine_128"],
                     )?,
                     Sized::load(
                         &module,
                         of_256,
-                        [together("together_256"), None],
+                        [together("together_256"), None, None],
                         ["apart_256", "combine_256"],
                     )?,
                 ],
@@ -330,13 +333,17 @@ impl Attention {
     /// ranks alone are twice as many, what a block begins and ends with costs more than an idle multiprocessor.
     fn way<'k>(&self, sized: &'k Sized, places: usize, tiling: Tiling) -> Way<'k> {
         let grid = |blocks, threads| Grid { blocks: count(blocks), threads };
+        let narrow = THREADS * MERGED as u32 / VECTORS as u32;
         let enough = |each: &usize| places * RANKS / each >= self.multiprocessors * 3 / 2;
         if places * RANKS <= 4 * self.multiprocessors {
+            if let (Some(kernel), Tiling::Narrow) = (&sized.narrow, tiling) {
+                return Way::Merged(kernel, grid(places * RANKS, narrow));
+            }
             if let Some(together) = &sized.together {
                 return Way::Merged(together, grid(places * RANKS, THREADS));
             }
         } else if let (Some(whole), Tiling::Narrow, true) = (&sized.whole, tiling, enough(&RANKS)) {
-            return Way::Merged(whole, grid(places, THREADS * MERGED as u32 / VECTORS as u32));
+            return Way::Merged(whole, grid(places, narrow));
         }
         Way::Apart([8, 4, 2].into_iter().find(enough).unwrap_or(1))
     }

@@ -39,12 +39,13 @@ static __device__ void merge(const float (&sums)[RANKS][DIM / 32], const float2 
     float largest = LOWEST, weight = 0.0f, all[DIM / 32] = {};
 #pragma unroll
     for (u32 rank = 0; rank < RANKS; rank++) {
-        if (!(found[rank].y > 0.0f))
-            continue;
-        const Meeting meeting(largest, weight, found[rank]);
+        const bool saw = found[rank].y > 0.0f;
+        float most = largest, both = weight;
+        const Meeting meeting(most, both, found[rank]);
+        largest = saw ? most : largest, weight = saw ? both : weight;
 #pragma unroll
         for (u32 i = 0; i < DIM / 32; i++)
-            all[i] = meeting.of(all[i], sums[rank][i]);
+            all[i] = saw ? meeting.of(all[i], sums[rank][i]) : all[i];
     }
     const float inverse = weight > 0.0f ? 1.0f / weight : 0.0f;
     const u32 column = head * DIM + lane * (DIM / 32);
@@ -129,6 +130,8 @@ static __device__ void look(const Keys<DIM, SETS> &keys, const Rows &rows, const
         keys.fetch(ahead.chunk, places, shared + asked * K::STAGE);
     }
     wait_for_earlier();
+    // Those that have not yet.
+    let_next_start();
     for (u32 i = threadIdx.x; i < K::VECTORS * K::PIECES; i += K::THREADS) {
         const u32 vector = i / K::PIECES, piece = i % K::PIECES;
         const bool there = vector < vectors;
@@ -242,10 +245,12 @@ template <u32 DIM, u32 SETS> struct Given {
 
 #if __CUDA_ARCH__ >= 900
 // A cluster of RANKS blocks of threads is a tile and a KV head, and merges what its ranks found.
-template <u32 DIM> static __device__ void together(const Given<DIM, SETS> &given, float factor)
+template <u32 DIM, u32 SETS> static __device__ void together(const Given<DIM, SETS> &given, float factor)
 {
     extern __shared__ __align__(16) char shared[];
-    let_next_start();
+    // Narrow tiles are of small models, where the next kernel has its weight in no time once they have waited.
+    if (SETS > FEWER_SETS)
+        let_next_start();
     Keys<DIM, SETS> keys;
     const u32 own = blockIdx.x % RANKS;
     const Rows rows = given.look_at(blockIdx.x / RANKS, keys);
@@ -419,6 +424,17 @@ const u32 SPREAD = 160, ALL = 255;
         GIVEN(DIM, SETS)                                                                                 \
         together<DIM>(given, scale * LOG2_E);                                                            \
     }
+
+// Of narrow tiles half of the threads look at nothing. Without them a rank fits beside what still runs, and is there
+// before it is waited for. Of larger heads it is slower: half of the threads ask for as many keys.
+#define NARROW(DIM)                                                                                      \
+    extern "C" __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(128, 1) narrow_##DIM(PARAMETERS) \
+    {                                                                                                    \
+        GIVEN(DIM, FEWER_SETS)                                                                           \
+        together<DIM>(given, scale * LOG2_E);                                                            \
+    }
+
+NARROW(64)
 #else
 #define TOGETHER(DIM, REGISTERS)
 #endif

@@ -41,13 +41,12 @@ macro_rules! source {
 pub(crate) use source;
 
 /// Every source, for those that compile them without a card.
-pub const SOURCES: [Source; 12] = [
+pub const SOURCES: [Source; 11] = [
     crate::accept::cuda::SOURCE,
     crate::activation::cuda::SOURCE,
     crate::attention::cuda::SOURCE,
     crate::bias::cuda::SOURCE,
     crate::choose::cuda::SOURCE,
-    crate::embed::cuda::SOURCE,
     crate::gather::cuda::SOURCE,
     crate::gemm::cuda::SOURCE,
     crate::gemm::cuda::WIDE_SOURCE,

@@ -1,8 +1,5 @@
 //! Embedding lookup.
 
-#[cfg(feature = "cuda")]
-pub mod cuda;
-
 use crate::gemm::Weight;
 use device::{Cpu, Disjoint};
 

@@ -13,27 +13,33 @@ const u32 THREADS = 512;
 const u32 PHASES = 4;            // of k, a warp each
 const u32 GROUPS = THREADS / 32 / PHASES;
 
-// The tiles of a block of threads: `each` of `tiles` from `first` on, or pairs of them, whose second ones are `tiles`
-// further.
+// What a block of threads has: up to `most` of `all` rows, those behind `above`, and `each` of `tiles` from `first` on, or
+// as many pairs of tiles, whose second ones are `apart` further: pairs of the first `apart` tiles, of the next `apart`
+// behind their second ones, and so on.
 struct Cut {
-    u32 steps, rows, tiles, first, own;
-    bool pairs;
+    u32 steps, tiles, apart, rows, above, first, own;
 
-    __device__ Cut(u32 steps, u32 rows, u32 tiles, u32 each, bool pairs)
-        : steps(steps), rows(rows), tiles(tiles), first(blockIdx.x * each), pairs(pairs)
+    __device__ Cut(u32 steps, u32 most, u32 all, u32 tiles, u32 each, u32 apart = 0)
+        : steps(steps), tiles(tiles), apart(apart)
     {
-        expect(blockDim.x == THREADS && first < tiles && steps >= PHASES);
+        const u32 parts = (tiles + each - 1) / each;
+        first = blockIdx.x % parts * each, above = blockIdx.x / parts * most;
+        expect(blockDim.x == THREADS && above <= all && steps >= PHASES);
+        rows = all - above < most ? all - above : most;
         own = tiles - first < each ? tiles - first : each;
         // A thread has four columns of a row in the end.
         expect(rows * own * (TILE / 4) <= THREADS);
     }
 
-    __device__ u32 slots() const { return pairs ? own * 2 : own; }
+    __device__ u32 slots() const { return apart > 0 ? own * 2 : own; }
 
     // The tile of the weight that lies in a slot.
     __device__ u32 tile(u32 slot) const
     {
-        return pairs ? first + slot / 2 + (slot % 2 != 0 ? tiles : 0) : first + slot;
+        if (apart == 0)
+            return first + slot;
+        const u32 pair = first + slot / 2;
+        return pair / apart * apart + pair + (slot % 2 != 0 ? apart : 0);
     }
 
     // Whether this thread has four columns, of which row, and where from its tiles' first column on.
@@ -50,19 +56,20 @@ static __device__ u32 shared_bytes()
 }
 
 // What lies in shared memory: the weight [slot][step][PART], the rows [step][row][LINE], the sums of each phase
-// [phase][row][stride], and the weights of a norm. Rows are 8 N.
+// [phase][row][stride], the weights of a norm, and what threads turn their columns by. Rows are 8 N.
 template <u32 N> struct Room {
     u32 weight, lines, stride;
     float *sums;
     float4 *norms;
 
-    __device__ Room(const Cut &cut, u32 normed)
+    // With so many floats from the weights of a norm on.
+    __device__ Room(const Cut &cut, u32 floats)
     {
         extern __shared__ __align__(128) char shared[];
         const u32 lines_at = cut.slots() * cut.steps * PART, sums_at = lines_at + cut.steps * N * 8 * LINE;
         stride = cut.slots() * TILE + 4;
         const u32 norms_at = sums_at + PHASES * N * 8 * stride * 4;
-        expect(norms_at + normed * 4 <= shared_bytes());
+        expect(norms_at + floats * 4 <= shared_bytes());
         weight = address(shared);
         lines = weight + lines_at;
         sums = (float *)(shared + sums_at);
@@ -72,12 +79,14 @@ template <u32 N> struct Room {
     // Asks for the weight, which no kernel writes.
     __device__ void ask(const Cut &cut, const u16 *from, u64 len) const
     {
-        expect(len >= (u64)((cut.tiles * (cut.pairs ? 2 : 1) + 7) / 8) * cut.steps * 8 * (PART / 2));
-        const u32 all = cut.slots() * cut.steps;
-        for (u32 i = threadIdx.x; i < all * (PART / 16); i += THREADS) {
-            const u32 at = i / (PART / 16), tile = cut.tile(at / cut.steps), step = at % cut.steps;
-            const u64 part = ((u64)(tile / 8) * cut.steps + step) * 8 + tile % 8;
-            copy_async(weight + i * 16, (const char *)from + part * PART + i % (PART / 16) * 16);
+        expect(len >= (u64)((cut.tiles * (cut.apart > 0 ? 2 : 1) + 7) / 8) * cut.steps * 8 * (PART / 2));
+        const u32 piece = threadIdx.x % (PART / 16) * 16;
+        // Nothing is divided for a copy: that takes longer than to copy.
+        for (u32 slot = 0; slot < cut.slots(); slot++) {
+            const u32 tile = cut.tile(slot), to = weight + slot * cut.steps * PART + piece;
+            const char *columns = (const char *)from + ((u64)(tile / 8) * cut.steps * 8 + tile % 8) * PART + piece;
+            for (u32 step = threadIdx.x / (PART / 16); step < cut.steps; step += THREADS / (PART / 16))
+                copy_async(to + step * PART, columns + step * 8 * PART);
         }
         commit_copies();
     }
@@ -94,7 +103,7 @@ template <u32 N> struct Room {
     __device__ void ask_lines(const Cut &cut, const u16 *x) const
     {
         const u32 row = threadIdx.x / 4 % (N * 8), piece = threadIdx.x % 4 * 16;
-        const char *from = (const char *)x + (u64)row * cut.steps * LINE + piece;
+        const char *from = (const char *)x + (u64)(cut.above + row) * cut.steps * LINE + piece;
         if (row < cut.rows)
             for (u32 step = threadIdx.x / (N * 32); step < cut.steps; step += THREADS / (N * 32))
                 copy_async(lines + (step * N * 8 + row) * LINE + piece, from + step * LINE);
@@ -113,7 +122,7 @@ template <u32 N> struct Room {
                 const u32 quad = i * 32 + lane;
                 held[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
                 if (quad < quads)
-                    held[i] = ((const float4 *)(stream + (u64)row * width))[quad];
+                    held[i] = ((const float4 *)(stream + (u64)(cut.above + row) * width))[quad];
             }
             float squares[QUADS], total = 0.0f;
 #pragma unroll
@@ -211,11 +220,11 @@ static __device__ void of_normed(const u16 *weight, u64 weight_len, const float 
 {
     // One row is soon done. Of more, the kernels behind would wait on multiprocessors that those in front of them
     // need.
-    if (N == 1)
+    if (rows <= 8)
         let_next_start();
     const u32 width = (u32)norms_len;
-    const Cut cut(width / STEP, rows, tiles, each, false);
-    expect(rows <= N * 8 && width % STEP == 0 && width <= QUADS * 128 && stream_len >= (u64)rows * width);
+    const Cut cut(width / STEP, N * 8, rows, tiles, each);
+    expect(width % STEP == 0 && width <= QUADS * 128 && stream_len >= (u64)rows * width);
     expect(out_len >= (u64)(tiles * TILE + BLOCK - 1) / BLOCK * rows * BLOCK);
     const Room<N> room(cut, width);
     room.ask_norm(norms, width);
@@ -223,14 +232,74 @@ static __device__ void of_normed(const u16 *weight, u64 weight_len, const float 
     const u32 row = cut.row(), from = cut.column(), column = cut.first * TILE + from;
     const float4 own = cut.has() ? four_of(bias, bias_len, column) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     room.settle_norm();
-    if (N > 1)
+    if (rows > 8)
         let_next_start();
     room.template norm<QUADS>(cut, stream, eps);
     room.settle();
     room.multiply(cut);
     __syncthreads();
     if (cut.has())
-        *(float4 *)(out + ((u64)(column / BLOCK) * rows + row) * BLOCK + column % BLOCK) = room.sum(row, from, own);
+        *(float4 *)(out + ((u64)(column / BLOCK) * rows + cut.above + row) * BLOCK + column % BLOCK) = room.sum(row, from, own);
+}
+
+// Heads of q, k and v, of some layers where none is of q: the columns of rms_norm(stream) · weightᵀ + bias, turned and
+// kept as rope/kernel.cu does it. The columns of a pair of tiles are turned with each other; two blocks of threads may
+// have parts of one head, which has no norm of its own.
+template <u32 N, u32 QUADS>
+static __device__ void of_heads(const u16 *weight, u64 weight_len, const float *stream, u64 stream_len,
+                                const float *norms, u64 norms_len, const float *bias, u64 bias_len,
+                                const float *angles, u64 angles_len, const u32 *slots, u64 slots_len, const Heads &to,
+                                u32 rows, u32 tiles, u32 each, float eps)
+{
+    // Attention is to be there in time, with the keys of earlier tokens.
+    let_next_start();
+    const u32 width = (u32)norms_len, half = to.dim / 2, of_layer = to.heads + 2 * to.kv_heads;
+    expect(half > 0 && half % TILE == 0 && of_layer > 0 && tiles % (of_layer * (half / TILE)) == 0);
+    const Cut cut(width / STEP, N * 8, rows, tiles, each, half / TILE);
+    expect(width % STEP == 0 && width <= QUADS * 128 && stream_len >= (u64)rows * width);
+    expect(to.q_len >= (u64)rows * to.heads * to.dim && angles_len >= (u64)rows * to.dim && slots_len >= rows);
+    expect(to.heads == 0 || tiles == of_layer * (half / TILE));
+    const Room<N> room(cut, width + cut.rows * cut.own * (TILE / 4) * 8);
+    room.ask_norm(norms, width);
+    room.ask(cut, weight, weight_len);
+    // The first of the columns of both tiles: of which head, and where in it.
+    const u32 row = cut.row(), from = cut.column(), column = cut.tile(from / TILE * 2) * TILE + from % TILE;
+    const u32 head = column / to.dim % of_layer, layer = column / to.dim / of_layer, element = column % to.dim;
+    room.settle_norm();
+    float4 *turns = room.norms + width / 4 + threadIdx.x * 2;
+    u32 place = 0;
+    if (cut.has()) {
+        const float *angle = angles + (u64)(cut.above + row) * to.dim + element;
+        copy_async(address(turns), angle);
+        copy_async(address(turns + 1), angle + half);
+        place = slots[cut.above + row];
+    }
+    commit_copies();
+    room.template norm<QUADS>(cut, stream, eps);
+    float4 own = make_float4(0.0f, 0.0f, 0.0f, 0.0f), others = own;
+    if (cut.has()) {
+        own = four_of(bias, bias_len, column);
+        others = four_of(bias, bias_len, column + half);
+    }
+    room.settle();
+    room.multiply(cut);
+    __syncthreads();
+    if (!cut.has())
+        return;
+    const u32 pair = from / TILE * 2 * TILE + from % TILE;
+    const float4 x = room.sum(row, pair, own), y = room.sum(row, pair + TILE, others);
+    float4 low = x, high = y;
+    if (!to.value(head)) {
+        const float4 cosine = turns[0], sine = turns[1];
+        low = make_float4(turned(x.x, -y.x, cosine.x, sine.x), turned(x.y, -y.y, cosine.y, sine.y),
+                          turned(x.z, -y.z, cosine.z, sine.z), turned(x.w, -y.w, cosine.w, sine.w));
+        high = make_float4(turned(y.x, x.x, cosine.x, sine.x), turned(y.y, x.y, cosine.y, sine.y),
+                           turned(y.z, x.z, cosine.z, sine.z), turned(y.w, x.w, cosine.w, sine.w));
+    }
+    const uint2 first = make_uint2(narrowed(low.x, low.y), narrowed(low.z, low.w));
+    const uint2 second = make_uint2(narrowed(high.x, high.y), narrowed(high.z, high.w));
+    to.put(first, cut.above + row, layer, head, element, place);
+    to.put(second, cut.above + row, layer, head, element + half, place);
 }
 
 // out = silu(gate) · up of gates and ups that are the columns of rms_norm(stream) · weightᵀ + bias; rows of half as
@@ -241,8 +310,8 @@ static __device__ void of_gated(const u16 *weight, u64 weight_len, const float *
                                 u64 out_len, u32 rows, u32 tiles, u32 each, float eps)
 {
     const u32 width = (u32)norms_len;
-    const Cut cut(width / STEP, rows, tiles, each, true);
-    expect(rows <= N * 8 && width % STEP == 0 && width <= QUADS * 128 && stream_len >= (u64)rows * width);
+    const Cut cut(width / STEP, N * 8, rows, tiles, each, tiles);
+    expect(width % STEP == 0 && width <= QUADS * 128 && stream_len >= (u64)rows * width);
     expect(out_len >= (u64)rows * tiles * TILE);
     const Room<N> room(cut, width);
     room.ask_norm(norms, width);
@@ -264,7 +333,7 @@ static __device__ void of_gated(const u16 *weight, u64 weight_len, const float *
         return;
     const u32 pair = from / TILE * 2 * TILE + from % TILE;
     const float4 gate = room.sum(row, pair, gates), up = room.sum(row, pair + TILE, ups);
-    *(uint2 *)(out + (u64)row * tiles * TILE + column) =
+    *(uint2 *)(out + (u64)(cut.above + row) * tiles * TILE + column) =
         make_uint2(narrowed(gated(gate.x, up.x), gated(gate.y, up.y)),
                    narrowed(gated(gate.z, up.z), gated(gate.w, up.w)));
 }
@@ -277,10 +346,10 @@ static __device__ void added(const u16 *weight, u64 weight_len, const u16 *x, u6
                              u32 tiles, u32 each, u32 first, u32 stride, u32 adds)
 {
     let_next_start();
-    const Cut cut(steps, rows, tiles, each, false);
+    const Cut cut(steps, N * 8, rows, tiles, each);
     const u32 width = tiles * TILE;
     const bool keeps = kept_len > 0;
-    expect(rows <= N * 8 && x_len >= (u64)rows * steps * STEP && stream_len >= (u64)rows * width);
+    expect(x_len >= (u64)rows * steps * STEP && stream_len >= (u64)rows * width);
     expect(!keeps || kept_len >= (u64)rows * stride && first + width <= stride && first % 4 == 0 && stride % 4 == 0);
     const Room<N> room(cut, 0);
     room.ask(cut, weight, weight_len);
@@ -288,7 +357,7 @@ static __device__ void added(const u16 *weight, u64 weight_len, const u16 *x, u6
     const float4 own = cut.has() ? four_of(bias, bias_len, column) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     wait_for_earlier();
     room.ask_lines(cut, x);
-    float4 *mine = (float4 *)(stream + (u64)row * width + column);
+    float4 *mine = (float4 *)(stream + (u64)(cut.above + row) * width + column);
     float4 sum = cut.has() && adds != 0 ? *mine : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     room.settle();
     room.multiply(cut);
@@ -298,12 +367,12 @@ static __device__ void added(const u16 *weight, u64 weight_len, const u16 *x, u6
     Pieces::add(sum, room.sum(row, from, own));
     *mine = sum;
     if (keeps)
-        *(uint2 *)(kept + (u64)row * stride + first + column) =
+        *(uint2 *)(kept + (u64)(cut.above + row) * stride + first + column) =
             make_uint2(narrowed(sum.x, sum.y), narrowed(sum.z, sum.w));
 }
 
-#define NORMED(NAME, WHAT, OUT, N, QUADS, BLOCKS)                                                        \
-    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)                                        \
+#define NORMED(NAME, WHAT, OUT, N, QUADS, REGISTERS)                                                     \
+    extern "C" __global__ void __maxnreg__(REGISTERS)                                                    \
         NAME(const u16 *weight, u64 weight_len, const float *stream, u64 stream_len, const float *norms, \
              u64 norms_len, const float *bias, u64 bias_len, OUT *out, u64 out_len, u32 rows, u32 tiles, \
              u32 each, float eps)                                                                        \
@@ -312,14 +381,32 @@ static __device__ void added(const u16 *weight, u64 weight_len, const u16 *x, u6
                        out_len, rows, tiles, each, eps);                                                 \
     }
 
-// Two blocks of threads have their registers on one multiprocessor, so that the next kernel's weight comes while one
-// works; of wider rows they have more.
+#define HEADS(NAME, N, QUADS, REGISTERS)                                                                 \
+    extern "C" __global__ void __maxnreg__(REGISTERS)                                                    \
+        NAME(const u16 *weight, u64 weight_len, const float *stream, u64 stream_len, const float *norms, \
+             u64 norms_len, const float *bias, u64 bias_len, const float *angles, u64 angles_len,        \
+             const u32 *slots, u64 slots_len, u16 *q, u64 q_len, u16 *keys, u64 keys_len, u16 *values,   \
+             u64 values_len, u64 pages_apart, u32 heads, u32 kv_heads, u32 dim, u32 page_size, u32 rows, \
+             u32 tiles, u32 each, float eps)                                                             \
+    {                                                                                                    \
+        const Heads to = {q, q_len, keys, keys_len, values, values_len, pages_apart,                     \
+                          heads, kv_heads, dim, page_size};                                              \
+        of_heads<N, QUADS>(weight, weight_len, stream, stream_len, norms, norms_len, bias, bias_len,     \
+                           angles, angles_len, slots, slots_len, to, rows, tiles, each, eps);            \
+    }
+
+// Registers of a thread: two blocks of threads, or one and a rank of attention, have theirs on one multiprocessor, so
+// that the next kernel's weight or keys come while one works. Of wider rows they have more.
+const u32 BESIDE = 56, ALONE = 128;
+
 #define SHORT(ROWS, N)                                                                                   \
-    NORMED(of_normed_##ROWS, of_normed, float, N, 5, 2)                                                  \
-    NORMED(of_normed_##ROWS##_wide, of_normed, float, N, 8, 1)                                           \
-    NORMED(of_gated_##ROWS, of_gated, u16, N, 5, 2)                                                      \
-    NORMED(of_gated_##ROWS##_wide, of_gated, u16, N, 8, 1)                                               \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                             \
+    HEADS(of_heads_##ROWS, N, 5, BESIDE)                                                                 \
+    HEADS(of_heads_##ROWS##_wide, N, 8, ALONE)                                                           \
+    NORMED(of_normed_##ROWS, of_normed, float, N, 5, BESIDE)                                             \
+    NORMED(of_normed_##ROWS##_wide, of_normed, float, N, 8, ALONE)                                       \
+    NORMED(of_gated_##ROWS, of_gated, u16, N, 5, BESIDE)                                                 \
+    NORMED(of_gated_##ROWS##_wide, of_gated, u16, N, 8, ALONE)                                           \
+    extern "C" __global__ void __maxnreg__(BESIDE)                                                       \
         added_##ROWS(const u16 *weight, u64 weight_len, const u16 *x, u64 x_len, const float *bias,      \
                      u64 bias_len, float *stream, u64 stream_len, u16 *kept, u64 kept_len, u32 steps,    \
                      u32 rows, u32 tiles, u32 each, u32 first, u32 stride, u32 adds)                     \

@@ -1,29 +1,33 @@
 //! Products of few rows with small weights on a CUDA card, each with what stands before and behind it: a norm, SwiGLU,
-//! or the sum with the residual stream.
+//! the rotation and store of heads, or the sum with the residual stream.
 //!
 //! Such a product takes less than it takes to go from one kernel to the next. A block of threads has some columns and
 //! all of k, so that its sums are whole; what it needs of a norm it makes itself, as often as there are blocks.
 //!
 //! **Order.** That of [`super::cuda`] where each band is shared by four workers: the bits are those of the other
-//! products, of [`Norms`](crate::norm::cuda::Norms) and of [`Activations`](crate::activation::cuda::Activations).
+//! products, of [`Norms`](crate::norm::cuda::Norms), of [`Activations`](crate::activation::cuda::Activations) and of
+//! [`Rotations`](crate::rope::cuda::Rotations).
 
 use super::cuda::{MOST_ROWS, PHASES, STEP, Shape};
 use crate::cuda::{In, count, source};
 use crate::norm::cuda::Kept;
+use crate::rope::cuda::{Heads, Stored, Turns};
 use device::Element;
 use device::cuda::{
     Cuda, CudaError, CudaSlice, CudaSliceMut, Grid, Kernel, Module, Queue, Source, Writes,
 };
 
 /// The code of the card.
-pub const SOURCE: Source = source!("gemm", "short.cu");
+pub const SOURCE: Source = source!("gemm", "../rope/head.cuh", "short.cu");
 
 /// Columns of a tile.
 const TILE: usize = 16;
 /// Threads of a block, each of which has four columns of a row in the end.
 const THREADS: usize = 512;
-/// Rows that a kernel is made for.
+/// Rows that a block of threads has at most, by kernel.
 const ROWS: [usize; 3] = [8, 16, MOST_ROWS];
+/// Bytes that a thread turns its columns of heads by.
+const TURNS: usize = 32;
 /// Widest rows that are normed on their way, by kernels for each.
 const WIDTHS: [usize; 2] = [640, 1024];
 
@@ -32,6 +36,8 @@ const WIDTHS: [usize; 2] = [640, 1024];
 pub enum Around {
     /// A norm before it: [`Shorts::of_normed`].
     Normed,
+    /// A norm before it, and heads of so many elements behind it, without norms: [`Shorts::of_heads`].
+    Heads(usize),
     /// A norm before it, SwiGLU behind it: [`Shorts::of_gated`].
     Gated,
     /// The residual stream behind it: [`Shorts::added`].
@@ -76,30 +82,58 @@ pub struct Stream<'j> {
     pub eps: f32,
 }
 
+type OfHeads = (
+    In<u16>,
+    In<f32>,
+    In<f32>,
+    In<f32>,
+    In<f32>,
+    In<u32>,
+    Writes<u16>,
+    Writes<u16>,
+    Writes<u16>,
+    u64,
+    u32,
+    u32,
+    u32,
+    u32,
+    u32,
+    u32,
+    u32,
+    f32,
+);
 type Normed<T> = (In<u16>, In<f32>, In<f32>, In<f32>, Writes<T>, u32, u32, u32, f32);
 /// By [`WIDTHS`], then by [`ROWS`].
-type ByWidth<T> = [[Kernel<Normed<T>>; 3]; 2];
+type ByWidth<P> = [[Kernel<P>; 3]; 2];
 type Added =
     (In<u16>, In<u16>, In<f32>, Writes<f32>, Writes<u16>, u32, u32, u32, u32, u32, u32, u32);
 
-/// How a product is dealt out: `each` of `tiles` to a block of threads, with so many bytes of shared memory.
+/// How a product is dealt out: `each` of `tiles` to a block of threads, with so many bytes of shared memory, as often
+/// as there are `groups` of rows, by the kernel of some of [`ROWS`].
 struct Cut {
     tiles: usize,
     each: usize,
+    groups: usize,
+    kernel: usize,
     shared: usize,
 }
 
 impl Cut {
+    fn blocks(&self) -> usize {
+        self.tiles.div_ceil(self.each) * self.groups
+    }
+
     fn grid(&self) -> Grid {
-        Grid { blocks: count(self.tiles.div_ceil(self.each)), threads: count(THREADS) }
+        Grid { blocks: count(self.blocks()), threads: count(THREADS) }
     }
 }
 
 /// These products of a card.
 #[derive(Clone)]
 pub struct Shorts {
-    of_normed: ByWidth<f32>,
-    of_gated: ByWidth<u16>,
+    of_normed: ByWidth<Normed<f32>>,
+    of_heads: ByWidth<OfHeads>,
+    of_gated: ByWidth<Normed<u16>>,
     /// By [`ROWS`].
     added: [Kernel<Added>; 3],
     multiprocessors: usize,
@@ -107,18 +141,23 @@ pub struct Shorts {
     shared: u32,
 }
 
+/// The kernel for rows of a width.
+fn chosen<P>(kernels: &ByWidth<P>, width: usize, cut: &Cut) -> Kernel<P> {
+    kernels[usize::from(width > WIDTHS[0])][cut.kernel].with_shared(count(cut.shared))
+}
+
 /// Launches a product of normed rows.
 fn launch<T: Element>(
     queue: &Queue,
-    kernels: &ByWidth<T>,
+    kernels: &ByWidth<Normed<T>>,
     (weight, stream, rows): (Weight<'_>, Stream<'_>, usize),
     (cut, out): (&Cut, CudaSliceMut<'_, T>),
 ) {
     let Stream { rows: x, norm, eps } = stream;
     let (tiles, each) = (count(cut.tiles), count(cut.each));
+    let kernel = chosen(kernels, norm.len(), cut);
     let given = (weight.packed, x, norm, weight.biases(), out, count(rows), tiles, each, eps);
-    let kernels = &kernels[usize::from(norm.len() > WIDTHS[0])];
-    queue.launch(&kernels[sized(rows)].with_shared(count(cut.shared)), cut.grid(), given);
+    queue.launch(&kernel, cut.grid(), given);
 }
 
 /// Which of [`ROWS`] is for so many.
@@ -149,6 +188,18 @@ impl Shorts {
                         module.early_kernel("of_normed_32_wide", shared)?,
                     ],
                 ],
+                of_heads: [
+                    [
+                        module.early_kernel("of_heads_8", shared)?,
+                        module.early_kernel("of_heads_16", shared)?,
+                        module.early_kernel("of_heads_32", shared)?,
+                    ],
+                    [
+                        module.early_kernel("of_heads_8_wide", shared)?,
+                        module.early_kernel("of_heads_16_wide", shared)?,
+                        module.early_kernel("of_heads_32_wide", shared)?,
+                    ],
+                ],
                 of_gated: [
                     [
                         module.early_kernel("of_gated_8", shared)?,
@@ -177,21 +228,40 @@ impl Shorts {
         self.cut(shape, around, rows).is_some()
     }
 
+    /// Where a block of threads norms its rows it has few, and more of the columns instead, if that leaves room for the
+    /// next kernel's blocks; else there are as few blocks as rows allow.
     fn cut(&self, shape: &Shape, around: Around, rows: usize) -> Option<Cut> {
-        // Tiles whose sums become one tile: a gate's and an up's.
-        let parts = if around == Around::Gated { 2 } else { 1 };
+        // Tiles that are pairs: a gate's and an up's, or those of both halves of a head.
+        let (parts, apart) = match around {
+            Around::Normed | Around::Added => (1, TILE),
+            Around::Heads(dim) => (2, dim),
+            Around::Gated => (2, 2 * TILE),
+        };
         let norm = if around == Around::Added { 0 } else { shape.k };
-        if rows > MOST_ROWS || norm > WIDTHS[1] || !shape.n.is_multiple_of(parts * TILE) {
+        let turns = usize::from(matches!(around, Around::Heads(_)));
+        let suits = shape.in_phases() && norm <= WIDTHS[1] && shape.n.is_multiple_of(apart);
+        if rows > MOST_ROWS || !suits {
             return None;
         }
         let tiles = shape.n / (parts * TILE);
-        let each = tiles.div_ceil(self.multiprocessors);
-        let (slots, held) = (parts * each, ROWS[sized(rows)]);
-        let weight = slots * TILE * shape.k * 2;
-        let sums = PHASES * held * (slots * TILE + 4) * 4;
-        let shared = weight + held * shape.k * 2 + sums + norm * 4;
-        let suits = shape.in_phases() && rows * each * TILE / 4 <= THREADS;
-        (suits && shared <= self.shared as usize).then_some(Cut { tiles, each, shared })
+        let dealt = |kernel: usize| {
+            let held = ROWS[kernel];
+            let groups = rows.div_ceil(held).max(1);
+            let each = (tiles * groups).div_ceil(self.multiprocessors);
+            let (slots, quads) = (parts * each, rows.min(held) * each * TILE / 4);
+            let weight_and_rows = (slots * TILE + held) * shape.k * 2;
+            let sums = PHASES * held * (slots * TILE + 4) * 4;
+            let shared = weight_and_rows + sums + norm * 4 + turns * quads * TURNS;
+            (quads <= THREADS).then_some(Cut { tiles, each, groups, kernel, shared })
+        };
+        let (last, shared) = (sized(rows), self.shared as usize);
+        let fits = |cut: &Cut, most| cut.blocks() <= self.multiprocessors && cut.shared <= most;
+        let fewest = dealt(last).filter(|cut| fits(cut, shared));
+        if norm == 0 {
+            return fewest;
+        }
+        let few = (0..last).filter_map(dealt).find(|cut| fits(cut, shared / 2));
+        few.or(fewest)
     }
 
     /// # Panics
@@ -232,6 +302,49 @@ impl Shorts {
         let cut = self.expected(&weight, Around::Normed, rows);
         assert!(out.len() >= weight.shape.whole().sums(rows), "room for the sums of {rows} rows");
         launch(queue, &self.of_normed, (weight, stream, rows), (&cut, out));
+    }
+
+    /// What [`Rotations::store`](crate::rope::cuda::Rotations::store) makes of `rms_norm(stream) · weightᵀ + bias`, of
+    /// heads without norms.
+    ///
+    /// # Panics
+    /// As [`Shorts::of_normed`], or when there are norms of heads.
+    pub fn of_heads(
+        &self,
+        queue: &Queue,
+        (weight, heads): (Weight<'_>, Heads),
+        stream: Stream<'_>,
+        (turns, to): (Turns<'_>, Stored<'_>),
+    ) {
+        let (rows, layers) = (Shorts::rows(&stream, &weight.shape), to.layers);
+        let cut = self.expected(&weight, Around::Heads(heads.dim), rows);
+        let columns = layers.count * (heads.q + 2 * heads.kv) * heads.dim;
+        assert_eq!(weight.shape.n, columns, "columns of {heads:?} of {} layers", layers.count);
+        assert!(turns.norms.is_empty(), "a norm is of a whole head");
+        turns.check(heads, rows, &to);
+        let Stream { rows: x, norm, eps } = stream;
+        let kernel = chosen(&self.of_heads, norm.len(), &cut);
+        let given = (
+            weight.packed,
+            x,
+            norm,
+            weight.biases(),
+            turns.angles,
+            turns.slots,
+            to.q,
+            to.keys,
+            to.values,
+            layers.pages_apart as u64,
+            count(heads.q),
+            count(heads.kv),
+            count(heads.dim),
+            count(to.page_size),
+            count(rows),
+            count(cut.tiles),
+            count(cut.each),
+            eps,
+        );
+        queue.launch(&kernel, cut.grid(), given);
     }
 
     /// `silu(gate) · up`, narrowed: rows of half as many columns as `rms_norm(stream) · weightᵀ + bias` has, which are the
@@ -312,6 +425,7 @@ impl Shorts {
             count(stride),
             sum as u32,
         );
-        queue.launch(&self.added[sized(rows)].with_shared(count(cut.shared)), cut.grid(), given);
+        let kernel = self.added[cut.kernel].with_shared(count(cut.shared));
+        queue.launch(&kernel, cut.grid(), given);
     }
 }

@@ -1,5 +1,5 @@
-//! Places and rotations on a CUDA card: where a step's rows stand, and what becomes of the
-//! projections of q, k and v.
+//! Places and rotations on a CUDA card: where a step's rows stand, with which a pass begins and so its residual
+//! stream, and what becomes of the projections of q, k and v.
 
 use crate::cuda::{In, Pieces, count, source, threads_for};
 use device::cuda::{
@@ -7,10 +7,12 @@ use device::cuda::{
 };
 
 /// The code of the card.
-pub const SOURCE: Source = source!("rope", "head.cuh", "kernel.cu");
+pub const SOURCE: Source = source!("rope", "head.cuh", "kernel.cu", "places.cu");
 
 /// Lanes of a head at most.
 const WARP: usize = 32;
+/// Threads at most that begin a row.
+const BEGINNERS: usize = 1024;
 
 type Places = (
     In<u32>,
@@ -24,6 +26,23 @@ type Places = (
     Writes<f32>,
     u32,
     f32,
+);
+type Begin = (
+    In<u32>,
+    In<u32>,
+    In<u32>,
+    In<u32>,
+    In<u32>,
+    In<f32>,
+    Writes<u32>,
+    Writes<u32>,
+    Writes<f32>,
+    In<u16>,
+    In<u32>,
+    Writes<f32>,
+    u32,
+    f32,
+    u32,
 );
 type RopeStore = (
     In<f32>,
@@ -70,6 +89,30 @@ pub struct Placed<'j> {
     pub slots: CudaSliceMut<'j, u32>,
     /// Cosines and sines, `[rows, 2, head_dim / 2]`.
     pub angles: CudaSliceMut<'j, f32>,
+}
+
+impl Placed<'_> {
+    /// # Panics
+    /// When the rows of a step, with so many frequencies, do not fit.
+    fn check(&self, step: &StepRows<'_>, frequencies: usize) {
+        let rows = step.spans.len();
+        let own = [step.offsets.len(), self.positions.len(), self.slots.len()];
+        assert!(own.iter().all(|&len| len >= rows), "{rows} rows");
+        assert!(self.angles.len() >= rows * 2 * frequencies, "the angles of {rows} rows");
+        assert!(step.page_size > 0, "a page holds a token");
+    }
+}
+
+/// How the residual stream starts: `x[row] = table[ids[row]]`.
+pub struct Embedded<'j> {
+    /// `[tokens, width]`, not packed.
+    pub table: CudaSlice<'j, u16>,
+    /// Elements of a row.
+    pub width: usize,
+    /// The token of each row.
+    pub ids: CudaSlice<'j, u32>,
+    /// `[rows, width]`.
+    pub x: CudaSliceMut<'j, f32>,
 }
 
 /// Elements of a head that the kernels know, ascending.
@@ -157,6 +200,7 @@ impl Turns<'_> {
 #[derive(Clone)]
 pub struct Rotations {
     places: Kernel<Places>,
+    begin: Kernel<Begin>,
     /// One for each of [`DIMS`].
     store: [Kernel<RopeStore>; DIMS.len()],
     /// The same of products that were left whole.
@@ -170,11 +214,12 @@ impl Rotations {
     /// As [`Module::load`].
     pub fn load(cuda: &Cuda) -> Result<Rotations, CudaError> {
         let module = Module::load(cuda, &SOURCE)?;
-        // SAFETY: kernel.cu declares these parameters, stops when a slice is too short for the other
-        // arguments or for a slot, and waits before it reads what kernels write.
+        // SAFETY: kernel.cu and places.cu declare these parameters, stop when a slice is too short for the
+        // other arguments, for a slot or for an id, and wait before they read what kernels write.
         unsafe {
             Ok(Rotations {
                 places: module.early_kernel("places", 0)?,
+                begin: module.early_kernel("begin", 0)?,
                 store: [
                     module.early_kernel("rope_store_64", 0)?,
                     module.early_kernel("rope_store_128", 0)?,
@@ -201,16 +246,9 @@ impl Rotations {
         (frequencies, scale): (CudaSlice<'_, f32>, f32),
         to: Placed<'_>,
     ) {
+        to.check(&step, frequencies.len());
         let StepRows { lengths, spans, offsets, firsts, pages, page_size } = step;
-        let rows = spans.len();
-        let Placed { positions, slots, angles } = to;
-        assert!(
-            offsets.len() >= rows && positions.len() >= rows && slots.len() >= rows,
-            "{rows} rows"
-        );
-        assert!(angles.len() >= rows * 2 * frequencies.len(), "the angles of {rows} rows");
-        assert!(page_size > 0, "a page holds a token");
-        let grid = Grid { blocks: count(rows.max(1)), threads: 64 };
+        let grid = Grid { blocks: count(spans.len().max(1)), threads: 64 };
         let given = (
             lengths,
             spans,
@@ -218,13 +256,54 @@ impl Rotations {
             firsts,
             pages,
             frequencies,
-            positions,
-            slots,
-            angles,
+            to.positions,
+            to.slots,
+            to.angles,
             count(page_size),
             scale,
         );
         queue.launch(&self.places, grid, given);
+    }
+
+    /// [`Rotations::places`], and how the residual stream starts: the begin of a pass. An id outside the table
+    /// ends the device.
+    ///
+    /// # Panics
+    /// As [`Rotations::places`], when rows and ids are not as many, or the width is not a multiple of 4.
+    pub fn begin(
+        &self,
+        queue: &Queue,
+        step: StepRows<'_>,
+        (frequencies, scale): (CudaSlice<'_, f32>, f32),
+        to: Placed<'_>,
+        Embedded { table, width, ids, x }: Embedded<'_>,
+    ) {
+        to.check(&step, frequencies.len());
+        let StepRows { lengths, spans, offsets, firsts, pages, page_size } = step;
+        let rows = spans.len();
+        assert_eq!(ids.len(), rows, "an id for each row");
+        assert!(x.len() >= rows * width, "a row of {width} for each id");
+        assert!(width.is_multiple_of(4), "rows of {width} are read in fours");
+        let threads = (width / 4).next_multiple_of(32).clamp(64, BEGINNERS);
+        let grid = Grid { blocks: count((2 * rows).max(1)), threads: count(threads) };
+        let given = (
+            lengths,
+            spans,
+            offsets,
+            firsts,
+            pages,
+            frequencies,
+            to.positions,
+            to.slots,
+            to.angles,
+            table,
+            ids,
+            x,
+            count(page_size),
+            scale,
+            count(width),
+        );
+        queue.launch(&self.begin, grid, given);
     }
 
     /// Norms, rotates and stores the heads of a product whose columns are those of q, k and v, of each layer.

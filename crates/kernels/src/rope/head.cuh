@@ -2,6 +2,12 @@
 // said: a compiler may choose otherwise from one kernel to the next, and a head has the same bits whether the sums of its
 // product come in pieces or whole.
 
+// One of a pair by its angle; `other` is the other one, of which the first of the two takes the opposite.
+static __device__ float turned(float x, float other, float cosine, float sine)
+{
+    return __fmaf_rn(x, cosine, __fmul_rn(other, sine));
+}
+
 // DIM / 4 lanes are a head, a warp at most, whose lanes then have the elements of both halves.
 template <u32 DIM> struct Head {
     static const u32 LANES = DIM / 4 < 32 ? DIM / 4 : 32, FOURS = DIM / 4 / LANES;
@@ -58,13 +64,13 @@ template <u32 DIM> struct Head {
         for (u32 i = 0; i < 4; i++) {
             if (FOURS == 2) {
                 const float low = x[0][i], high = x[FOURS - 1][i];
-                to.x[0][i] = __fmaf_rn(low, cosines[i], __fmul_rn(-high, sines[i]));
-                to.x[FOURS - 1][i] = __fmaf_rn(high, cosines[i], __fmul_rn(low, sines[i]));
+                to.x[0][i] = turned(low, -high, cosines[i], sines[i]);
+                to.x[FOURS - 1][i] = turned(high, low, cosines[i], sines[i]);
                 continue;
             }
             const float other = __shfl_xor_sync(~0u, x[0][i], LANES / 2);
-            const float turned = threadIdx.x % LANES < LANES / 2 ? -other : other;
-            to.x[0][i] = __fmaf_rn(x[0][i], cosines[i], __fmul_rn(turned, sines[i]));
+            const bool first = threadIdx.x % LANES < LANES / 2;
+            to.x[0][i] = turned(x[0][i], first ? -other : other, cosines[i], sines[i]);
         }
         return to;
     }
@@ -76,34 +82,31 @@ template <u32 DIM> struct Head {
     }
 };
 
-// Where heads are kept: those of q in [rows][heads][DIM], k and v in [pages][kv_heads][page_size][DIM] of their layer.
-template <u32 DIM> struct Heads {
+// Where heads of `dim` elements are kept: those of q in [rows][heads][dim], k and v in
+// [pages][kv_heads][page_size][dim] of their layer.
+struct Heads {
     u16 *q;
     u64 q_len;
     u16 *keys;
     u64 keys_len;
     u16 *values;
     u64 values_len, pages_apart; // from one layer's first page to the next one's
-    u32 heads, kv_heads, page_size;
+    u32 heads, kv_heads, dim, page_size;
 
     // The heads of a layer are those of q, k and v.
     __device__ bool value(u32 head) const { return head >= heads + kv_heads; }
     __device__ bool key(u32 head) const { return head >= heads && !value(head); }
 
-    // This lane's elements of a head.
-    __device__ void put(const Head<DIM> &x, u32 row, u32 layer, u32 head, u32 slot) const
+    // Four elements of a head, as they are kept.
+    __device__ void put(uint2 halves, u32 row, u32 layer, u32 head, u32 element, u32 slot) const
     {
-#pragma unroll
-        for (u32 f = 0; f < Head<DIM>::FOURS; f++) {
-            const u32 element = Head<DIM>::element(f);
-            if (head < heads) {
-                *(uint2 *)(q + ((u64)row * heads + head) * DIM + element) = x.halves(f);
-                continue;
-            }
-            const u32 page = slot / page_size, kv = (head - heads) % kv_heads;
-            const u64 to = layer * pages_apart + (((u64)page * kv_heads + kv) * page_size + slot % page_size) * DIM + element;
-            expect(to + 4 <= (value(head) ? values_len : keys_len));
-            *(uint2 *)((value(head) ? values : keys) + to) = x.halves(f);
+        if (head < heads) {
+            *(uint2 *)(q + ((u64)row * heads + head) * dim + element) = halves;
+            return;
         }
+        const u32 page = slot / page_size, kv = (head - heads) % kv_heads;
+        const u64 to = layer * pages_apart + (((u64)page * kv_heads + kv) * page_size + slot % page_size) * dim + element;
+        expect(to + 4 <= (value(head) ? values_len : keys_len));
+        *(uint2 *)((value(head) ? values : keys) + to) = halves;
     }
 };

@@ -1,39 +1,4 @@
-// Where a step's rows stand, and what becomes of the projections of q, k and v: each head as head.cuh makes it, and
-// keys and values in their pages.
-
-// For each row: its position (its request's length and its offset in the step), the slot of that
-// position, and the cosines and sines of its angles, [rows][2][half].
-extern "C" __global__ void places(const u32 *lengths, u64 lengths_len, const u32 *spans, u64 spans_len,
-                                  const u32 *offsets, u64 offsets_len, const u32 *firsts, u64 firsts_len,
-                                  const u32 *pages, u64 pages_len, const float *frequencies, u64 half,
-                                  u32 *positions, u64 positions_len, u32 *slots, u64 slots_len,
-                                  float *angles, u64 angles_len, u32 page_size, float scale)
-{
-    wait_for_earlier();
-    let_next_start();
-    const u64 rows = spans_len;
-    expect(offsets_len >= rows && positions_len >= rows && slots_len >= rows);
-    expect(angles_len >= rows * 2 * half);
-    for (u64 row = blockIdx.x; row < rows; row += gridDim.x) {
-        const u32 span = spans[row];
-        expect(span < lengths_len && span < firsts_len);
-        const u32 position = lengths[span] + offsets[row];
-        if (threadIdx.x == 0) {
-            const u64 page = (u64)firsts[span] + position / page_size;
-            expect(page < pages_len);
-            positions[row] = position;
-            slots[row] = pages[page] * page_size + position % page_size;
-        }
-        for (u64 i = threadIdx.x; i < half; i += blockDim.x) {
-            // The angle is rounded to f32 first, its cosine and sine are not.
-            const double angle = (double)__fmul_rn((float)position, frequencies[i]);
-            double sine, cosine;
-            sincos(angle, &sine, &cosine);
-            angles[row * 2 * half + i] = (float)cosine * scale;
-            angles[row * 2 * half + half + i] = (float)sine * scale;
-        }
-    }
-}
+// What becomes of the projections of q, k and v: each head as head.cuh makes it, and keys and values in their pages.
 
 // A product's columns are, of each of some layers, `heads` heads of q, `kv_heads` of k and as many of v; where there
 // are several layers, none of q. q goes to [rows][heads][DIM]; k and v to their slots in
@@ -42,7 +7,7 @@ extern "C" __global__ void places(const u32 *lengths, u64 lengths_len, const u32
 template <u32 DIM, bool WHOLE>
 static __device__ void rope_store(const float *pieces, u64 pieces_len, const float *norms, u64 norms_len,
                                   const float *angles, u64 angles_len, const u32 *slots, u64 slots_len,
-                                  const Heads<DIM> &to, u32 steps, u32 workers, u32 rows, u32 layers, u32 norms_apart, float eps)
+                                  const Heads &to, u32 steps, u32 workers, u32 rows, u32 layers, u32 norms_apart, float eps)
 {
     typedef Head<DIM> H;
     let_next_start();
@@ -80,8 +45,11 @@ static __device__ void rope_store(const float *pieces, u64 pieces_len, const flo
     const H rotated = x.rotated(cosine, sine);
     if (!value)
         x = rotated;
-    if (unit < rows * all)
-        to.put(x, row, layer, head, slot);
+    if (unit >= rows * all)
+        return;
+#pragma unroll
+    for (u32 f = 0; f < H::FOURS; f++)
+        to.put(x.halves(f), row, layer, head, H::element(f), slot);
 }
 
 #define ROPE_STORE(NAME, DIM, WHOLE)                                                                     \
@@ -92,8 +60,8 @@ static __device__ void rope_store(const float *pieces, u64 pieces_len, const flo
                                     u32 steps, u32 workers, u32 rows, u32 heads, u32 kv_heads,           \
                                     u32 page_size, u32 layers, u32 norms_apart, float eps)               \
     {                                                                                                    \
-        const Heads<DIM> to = {q, q_len, keys, keys_len, values, values_len, pages_apart,                \
-                               heads, kv_heads, page_size};                                              \
+        const Heads to = {q, q_len, keys, keys_len, values, values_len, pages_apart,                     \
+                          heads, kv_heads, DIM, page_size};                                              \
         rope_store<DIM, WHOLE>(pieces, pieces_len, norms, norms_len, angles, angles_len, slots,          \
                                slots_len, to, steps, workers, rows, layers, norms_apart, eps);           \
     }

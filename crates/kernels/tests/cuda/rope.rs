@@ -1,13 +1,13 @@
-//! Places, rotations and the store into pages: against the CPU's angles and f64.
+//! Places, the begin of a pass, rotations and the store into pages: against the CPU's angles and f64.
 
 use crate::card;
-use crate::card::{Buffer, Card, close, widened};
+use crate::card::{Buffer, Card, close, narrowed, widened};
 use crate::random::Random;
 use crate::small::{BF16, product};
 use kernels::cuda::Pieces;
 use kernels::gemm::cuda::Shape;
 use kernels::rope::Angles;
-use kernels::rope::cuda::{Heads, Layers, Placed, Rotations, StepRows, Stored, Turns};
+use kernels::rope::cuda::{Embedded, Heads, Layers, Placed, Rotations, StepRows, Stored, Turns};
 
 /// Rows of requests at random lengths, over pages in random places.
 pub(crate) struct Step {
@@ -88,18 +88,57 @@ fn placed(card: &Card, step: &Step, frequencies: &[f32]) -> (Vec<u32>, Buffer<u3
     (card.get(&positions), slots, angles)
 }
 
+/// As [`placed`], and the residual stream of rows with these ids: a pass begins with both.
+fn begun(
+    card: &Card,
+    step: &Step,
+    frequencies: &[f32],
+    (table, width, ids): (&[u16], usize, &[u32]),
+) -> ([Vec<u32>; 2], [Vec<f32>; 2]) {
+    let rotations = Rotations::load(&card.cuda).expect("the rotations load");
+    let (lane, rows, page_size) = (&card.lanes.forward, step.spans.len(), step.page_size);
+    let mut arrays = Vec::from(step.put(card));
+    arrays.push(card.put(ids));
+    let (table, inverse) = (card.put(table), card.put(frequencies));
+    let mut places = [(); 2].map(|()| card.put(&vec![u32::MAX; rows]));
+    let mut floats =
+        [rows * 2 * frequencies.len(), rows * width].map(|len| card.put(&vec![f32::NAN; len]));
+    let readings: Vec<_> = arrays.iter().map(|array| array.read(lane)).collect();
+    let ([positions, slots], [angles, x]) = (&mut places, &mut floats);
+    lane.launch(
+        "begin",
+        (
+            lane.queue(),
+            readings.iter().map(|reading| reading.view()).collect::<Vec<_>>(),
+            (table.read(lane).view(), inverse.read(lane).view()),
+            (positions.write(lane).view(), slots.write(lane).view()),
+            (angles.write(lane).view(), x.write(lane).view()),
+        ),
+        move |(queue, arrays, (table, inverse), (positions, slots), (angles, x))| {
+            let [lengths, spans, offsets, firsts, pages, ids] = arrays[..] else {
+                panic!("six arrays")
+            };
+            let step = StepRows { lengths, spans, offsets, firsts, pages, page_size };
+            let to = Placed { positions, slots, angles };
+            rotations.begin(queue, step, (inverse, 1.0), to, Embedded { table, width, ids, x });
+        },
+    );
+    drop(readings);
+    (places.each_ref().map(|a| card.get(a)), floats.each_ref().map(|a| card.get(a)))
+}
+
 /// The heads of layers, the rows they are made for, and where these stand.
-struct Case {
-    heads: Heads,
+pub(crate) struct Case {
+    pub(crate) heads: Heads,
     layers: usize,
     step: Step,
     positions: Vec<u32>,
-    slots: Buffer<u32>,
-    angles: Buffer<f32>,
+    pub(crate) slots: Buffer<u32>,
+    pub(crate) angles: Buffer<f32>,
 }
 
 /// Added to the mean squares of heads.
-const EPS: f32 = 1e-6;
+pub(crate) const EPS: f32 = 1e-6;
 
 impl Case {
     fn random(
@@ -115,7 +154,7 @@ impl Case {
         Case::new(card, (heads, layers), step)
     }
 
-    fn new(card: &Card, (heads, layers): (Heads, usize), step: Step) -> Case {
+    pub(crate) fn new(card: &Card, (heads, layers): (Heads, usize), step: Step) -> Case {
         let frequencies: Vec<f32> = (0..heads.dim / 2)
             .map(|i| 10_000f32.powf(-2.0 * i as f32 / heads.dim as f32))
             .collect();
@@ -153,20 +192,20 @@ impl Case {
         pages * self.step.page_size * self.heads.kv * self.heads.dim
     }
 
-    fn layers(&self) -> Layers {
+    pub(crate) fn layers(&self) -> Layers {
         let (pages_apart, norms_apart) = (self.pool(), 2 * self.heads.dim);
         Layers { count: self.layers, pages_apart, norms_apart }
     }
 
     /// Room for q, keys and values.
-    fn room(&self, card: &Card) -> [Buffer<u16>; 3] {
+    pub(crate) fn room(&self, card: &Card) -> [Buffer<u16>; 3] {
         let q = self.step.spans.len() * self.heads.q * self.heads.dim;
         let pools = self.layers * self.pool();
         [q, pools, pools].map(|elements| card.put(&vec![0x7fff; elements]))
     }
 
     /// q, keys and values of the rows' projections.
-    fn store(
+    pub(crate) fn store(
         &self,
         card: &Card,
         (shape, pieces): (Shape, &Buffer<f32>),
@@ -196,7 +235,13 @@ impl Case {
         [card.get(&q), card.get(&keys), card.get(&values)]
     }
 
-    fn check_heads(&self, got: &[Vec<u16>; 3], sums: &[f32], norms: &[f32], angles: &[f32]) {
+    pub(crate) fn check_heads(
+        &self,
+        got: &[Vec<u16>; 3],
+        sums: &[f32],
+        norms: &[f32],
+        angles: &[f32],
+    ) {
         let (Heads { q, kv, dim }, page_size) = (self.heads, self.step.page_size);
         let all = q + 2 * kv;
         for (at, x) in sums.chunks_exact(dim).enumerate() {
@@ -241,6 +286,29 @@ fn rows_are_placed_and_heads_rotated_and_stored() {
             let got = case.store(&card, (weight.shape, &pieces), &norms);
             case.check_heads(&got, &sums, &norms, &angles);
         }
+    }
+}
+
+/// Rows begin where they are placed, whatever the width, and with the embeddings of their ids.
+#[test]
+fn a_pass_begins_with_places_and_embeddings() {
+    let (card, mut random) = (card(), Random::fresh());
+    for (width, half) in [(4, 64), (4 * (1 + random.below(1200)), 32), (4096, 64), (8192, 128)] {
+        let requests = [(random.below(90_000), 1 + random.below(9)), (0, 1), (77, 140)];
+        let step = Step::new(&mut random, 16, &requests);
+        let frequencies: Vec<f32> =
+            (0..half).map(|i| 10_000f32.powf(-(i as f32) / half as f32)).collect();
+        let tokens = 90;
+        let table = narrowed(&random.floats(tokens * width, 3.0));
+        let ids: Vec<u32> = step.spans.iter().map(|_| random.below(tokens) as u32).collect();
+        let ([positions, slots], [angles, x]) =
+            begun(&card, &step, &frequencies, (&table, width, &ids));
+        let alone = placed(&card, &step, &frequencies);
+        assert_eq!((positions, slots), (alone.0, card.get(&alone.1)), "rows of {width}");
+        assert!(angles == card.get(&alone.2), "the angles beside rows of {width}");
+        let want: Vec<f32> =
+            ids.iter().flat_map(|&id| widened(&table[id as usize * width..][..width])).collect();
+        assert!(x == want, "rows of {width}");
     }
 }
 

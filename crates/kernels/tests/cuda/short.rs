@@ -4,6 +4,8 @@
 use crate::card;
 use crate::card::{Buffer, Card, close, narrowed, widened};
 use crate::random::Random;
+use crate::rope;
+use crate::rope::{Case, Step};
 use crate::small::BF16;
 use kernels::activation::cuda::Activations;
 use kernels::bias::cuda::Biases;
@@ -11,6 +13,7 @@ use kernels::cuda::Pieces;
 use kernels::gemm::cuda::{Behind, Layout, Lines, Products, Shape};
 use kernels::gemm::short::{Around, Shorts, Stream, Weight};
 use kernels::norm::cuda::{Kept, Norms};
+use kernels::rope::cuda::{Heads, Stored, Turns};
 
 /// What is added to the mean square.
 const EPS: f32 = 1e-5;
@@ -48,6 +51,20 @@ impl Given {
             }
         }
         both
+    }
+
+    /// What pieces add up to.
+    fn sums(&self, card: &Card, products: &Products, pieces: &Buffer<f32>) -> Vec<f32> {
+        let (shape, rows, lane) = (self.shape, self.rows, &card.lanes.forward);
+        let (mut out, products) = (card.put(&vec![f32::NAN; rows * shape.n]), products.clone());
+        lane.launch(
+            "gather",
+            (lane.queue(), pieces.read(lane).view(), out.write(lane).view()),
+            move |(queue, at, out)| {
+                products.gather(queue, Pieces { at, shape, rows: rows as u32 }, out);
+            },
+        );
+        card.get(&out)
     }
 
     /// The product with rows of bf16 by the kernels that do nothing else: its pieces.
@@ -131,6 +148,76 @@ const GATED: [(usize, usize); 3] = [(3072, 576), (32, 128), (5120, 160)];
 const ADDED: [(usize, usize); 5] = [(576, 576), (576, 1536), (576, 1728), (16, 128), (4624, 160)];
 const NORMED: [(usize, usize); 6] =
     [(960, 576), (3072, 576), (576, 576), (16, 128), (5120, 160), (2576, 1024)];
+
+/// Heads of some layers, of rows of so many elements, in pages of so many tokens.
+struct Headed {
+    heads: Heads,
+    layers: usize,
+    k: usize,
+    page_size: usize,
+}
+
+const HEADED: [Headed; 6] = [
+    Headed { heads: Heads { q: 9, kv: 3, dim: 64 }, layers: 1, k: 576, page_size: 16 },
+    Headed { heads: Heads { q: 0, kv: 3, dim: 64 }, layers: 3, k: 576, page_size: 8 },
+    Headed { heads: Heads { q: 4, kv: 1, dim: 128 }, layers: 1, k: 128, page_size: 1 },
+    Headed { heads: Heads { q: 0, kv: 1, dim: 64 }, layers: 2, k: 160, page_size: 4 },
+    Headed { heads: Heads { q: 14, kv: 2, dim: 64 }, layers: 1, k: 896, page_size: 16 },
+    Headed { heads: Heads { q: 3, kv: 1, dim: 256 }, layers: 1, k: 640, page_size: 2 },
+];
+
+fn check_heads(card: &Card, random: &mut Random, shapes: &[Headed], rows: &[usize]) {
+    let shorts = Shorts::load(&card.cuda).expect("the short products load");
+    let products = Products::load(&card.cuda).expect("the products load");
+    let lane = &card.lanes.forward;
+    for &Headed { heads, layers, k, page_size } in shapes {
+        for &rows in rows {
+            let n = layers * (heads.q + 2 * heads.kv) * heads.dim;
+            let given = Given::fresh(card, random, (n, k), rows);
+            let shape = given.shape;
+            assert!(shorts.fits(&shape, Around::Heads(heads.dim), rows), "{n} × {k} fits");
+            let requests = [(random.below(3000), rows - rows / 3), (random.below(200), rows / 3)];
+            let step = Step::new(random, page_size, &requests);
+            let case = Case::new(card, (heads, layers), step);
+            let (stream, norm) = (random.floats(rows * k, 2.0), random.floats(k, 1.5));
+            let (x, weights) = (card.put(&stream), card.put(&norm));
+            let pieces = given.pieces(card, &normed(card, (&stream, &norm), None).0);
+            let want = case.store(card, (shape, &pieces), &[]);
+            let [mut own_q, mut keys, mut values] = case.room(card);
+            let (shorts, layers, no_norms) = (shorts.clone(), case.layers(), card.put(&[]));
+            lane.launch(
+                "short",
+                (
+                    (lane.queue(), given.packed.read(lane).view(), given.biases.read(lane).view()),
+                    (x.read(lane).view(), weights.read(lane).view(), no_norms.read(lane).view()),
+                    (case.angles.read(lane).view(), case.slots.read(lane).view()),
+                    (own_q.write(lane).view(), keys.write(lane).view(), values.write(lane).view()),
+                ),
+                move |(
+                    (queue, packed, bias),
+                    (rows, norm, norms),
+                    (angles, slots),
+                    (q, keys, values),
+                )| {
+                    let stream = Stream { rows, norm, eps: EPS };
+                    let turns = Turns { norms, eps: rope::EPS, angles, slots };
+                    let to = Stored { q, keys, values, page_size, layers };
+                    let weight = (weight_of(shape, packed, bias), heads);
+                    shorts.of_heads(queue, weight, stream, (turns, to));
+                },
+            );
+            let got = [card.get(&own_q), card.get(&keys), card.get(&values)];
+            assert!(
+                got == want,
+                "{rows} rows of {n} × {k} have the bits of a norm, a product and a rotation"
+            );
+            let sums = given.sums(card, &products, &pieces);
+            case.check_heads(&got, &sums, &[], &card.get(&case.angles));
+            let (want, sizes) = given.reference(&normed_in_f64(&stream, &norm));
+            close("product of normed rows", &sums, &want, |i| sizes[i] * BF16);
+        }
+    }
+}
 
 fn check_normed(card: &Card, random: &mut Random, shapes: &[(usize, usize)], rows: &[usize]) {
     let shorts = Shorts::load(&card.cuda).expect("the short products load");
@@ -278,6 +365,11 @@ fn products_of_normed_rows_are_those_of_two_kernels() {
 }
 
 #[test]
+fn heads_of_normed_rows_are_those_of_three_kernels() {
+    check_heads(&card(), &mut Random::fresh(), &HEADED, &ROWS);
+}
+
+#[test]
 fn gated_products_are_those_of_three_kernels() {
     check_gated(&card(), &mut Random::fresh(), &GATED, &ROWS);
 }
@@ -292,6 +384,9 @@ fn products_added_to_the_stream_are_those_of_two_kernels() {
 fn few_products_are_those_of_others() {
     let (card, mut random) = (card(), Random::fresh());
     check_normed(&card, &mut random, &[(192, 160)], &[9]);
+    let heads = Heads { q: 1, kv: 1, dim: 64 };
+    let one = Headed { heads, layers: 1, k: 160, page_size: 4 };
+    check_heads(&card, &mut random, &[one], &[9]);
     check_gated(&card, &mut random, &[(128, 160)], &[9]);
     check_added(&card, &mut random, &[(64, 160)], &[9]);
 }
@@ -305,7 +400,7 @@ fn only_small_products_are_short() {
     for (n, k) in [(4096, 4096), (49_152, 576), (6144, 4096), (24_576, 4096), (100, 576), (960, 96)]
     {
         let shape = Shape::new(n, k, all);
-        for around in [Around::Normed, Around::Gated, Around::Added] {
+        for around in [Around::Normed, Around::Heads(64), Around::Gated, Around::Added] {
             assert!(!shorts.fits(&shape, around, 1), "{n} × {k}, {around:?}");
         }
     }

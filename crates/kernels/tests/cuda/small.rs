@@ -1,4 +1,4 @@
-//! Norms, SwiGLU, embedding, acceptance: against f64 or the CPU's own.
+//! Norms, SwiGLU, acceptance: against f64 or the CPU's own.
 
 use crate::card;
 use crate::card::{Buffer, Card, close, lined, narrowed, widened};
@@ -8,7 +8,6 @@ use kernels::accept::accept;
 use kernels::accept::cuda::{Acceptance, Published};
 use kernels::activation::cuda::Activations;
 use kernels::cuda::Pieces;
-use kernels::embed::cuda::Embedding;
 use kernels::gather::cuda::{Gather, promise};
 use kernels::gemm::cuda::{Layout, Products};
 use kernels::norm::cuda::{Kept, Norms};
@@ -125,27 +124,6 @@ fn swiglu_matches() {
         let got = widened(&lined(layout, &card.get(&out), (rows, width)));
         close("swiglu", &got, &want, |i| want[i].abs() * (BF16 + 1e-5) + 1e-30);
     }
-}
-
-#[test]
-fn an_embedding_is_the_row_of_its_id() {
-    let (card, mut random) = (card(), Random::fresh());
-    let embedding = Embedding::load(&card.cuda).expect("the embedding loads");
-    let (lane, width, tokens) = (&card.lanes.forward, 4 * (1 + random.below(1200)), 90);
-    let table = narrowed(&random.floats(tokens * width, 3.0));
-    let ids: Vec<u32> = (0..23).map(|_| random.below(tokens) as u32).collect();
-    let (on_card, picked) = (card.put(&table), card.put(&ids));
-    let mut x = card.put(&vec![f32::NAN; ids.len() * width]);
-    lane.launch(
-        "embed",
-        (lane.queue(), on_card.read(lane).view(), picked.read(lane).view(), x.write(lane).view()),
-        move |(queue, table, ids, x)| {
-            embedding.launch(queue, (table, width), ids, x);
-        },
-    );
-    let want: Vec<f32> =
-        ids.iter().flat_map(|&id| widened(&table[id as usize * width..][..width])).collect();
-    assert!(card.get(&x) == want);
 }
 
 #[test]

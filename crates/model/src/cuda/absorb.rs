@@ -1,8 +1,8 @@
 //! Absorbing: a drafter's keys and values of rows of features.
 
-use super::pass::{Input, Program, Work, pieces, times};
-use super::short::Way;
-use kernels::gemm::cuda::{Layout, Shape};
+use super::pass::{Input, Program, Work, times};
+use super::short::{Made, Way};
+use kernels::gemm::cuda::Layout;
 use kernels::rope::cuda::{Heads, Layers, StepRows, Stored, Turns};
 use std::ops::Range;
 
@@ -10,18 +10,23 @@ impl Program {
     /// The words of a batch are the rows' positions, zeros (the request of each, its length, and where
     /// its page is) and the rows' slots: see [`super::run`].
     pub(super) fn absorb(&self, work: &mut Work<'_>, rows: usize) {
-        self.place(work, &self.drafter().body, |words| {
-            let zeros = words.range(rows..2 * rows);
-            StepRows {
-                lengths: zeros,
-                spans: zeros,
-                offsets: words.range(0..rows),
-                firsts: zeros,
-                pages: zeros,
-                // One page for all: slots are told, and only angles are wanted here.
-                page_size: 1 << 30,
-            }
-        });
+        self.place(
+            work,
+            &self.drafter().body,
+            |words| {
+                let zeros = words.range(rows..2 * rows);
+                StepRows {
+                    lengths: zeros,
+                    spans: zeros,
+                    offsets: words.range(0..rows),
+                    firsts: zeros,
+                    pages: zeros,
+                    // One page for all: slots are told, and only angles are wanted here.
+                    page_size: 1 << 30,
+                }
+            },
+            None,
+        );
         match self.way_to_absorb(rows) {
             Way::Short => self.short_absorb(work, rows),
             Way::Tiled => self.tiled_absorb(work, rows),
@@ -37,15 +42,15 @@ impl Program {
             self.norm(work, norm, (tile, layout), Some(&drafter.fc), None);
         });
         self.product(work, (&drafter.kv, Input::Hidden(layout)), rows, |work, tile| {
-            self.store_context(work, drafter.kv.shape, (rows, tile));
+            self.store_context(work, Made::Pieces(drafter.kv.shape), (rows, tile));
         });
     }
 
-    /// Stores what a product of shape `left` is of a tile's rows, of `rows` in all: k and v of all layers.
+    /// Makes and stores k and v of all layers, of a tile's rows of `rows` in all.
     pub(super) fn store_context(
         &self,
         work: &mut Work<'_>,
-        left: Shape,
+        made: Made<'_>,
         (rows, tile): (usize, &Range<usize>),
     ) {
         let drafter = self.drafter();
@@ -54,7 +59,6 @@ impl Program {
         let pool = first.start..first.start + body.layers.len() * each;
         let (norms, norms_apart) = drafter.head_norms();
         let scratch = &mut work.scratch;
-        let projected = pieces(&scratch.pieces, left, tile);
         let turns = Turns {
             norms: work.vectors.range(norms),
             eps: sizes.head_eps(),
@@ -69,6 +73,7 @@ impl Program {
             layers: Layers { count: body.layers.len(), pages_apart: each, norms_apart },
         };
         let heads = Heads { q: 0, ..sizes.heads };
-        self.kernels.rotations.store(work.queue, (heads, projected), turns, to);
+        let from = (&scratch.pieces, &scratch.x, tile);
+        self.put_heads(work.queue, (heads, made), from, (turns, to));
     }
 }

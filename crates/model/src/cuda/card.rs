@@ -6,7 +6,6 @@ use kernels::activation::cuda::Activations;
 use kernels::attention::cuda::Attention;
 use kernels::bias::cuda::Biases;
 use kernels::choose::cuda::Choices;
-use kernels::embed::cuda::Embedding;
 use kernels::gather::cuda::Gather;
 use kernels::gemm::cuda::Products;
 use kernels::gemm::short::Shorts;
@@ -23,7 +22,6 @@ pub(crate) struct Kernels {
     pub(crate) biases: Biases,
     pub(crate) norms: Norms,
     pub(crate) activations: Activations,
-    pub(crate) embedding: Embedding,
     pub(crate) gather: Gather,
     pub(crate) rotations: Rotations,
     pub(crate) attention: Attention,
@@ -54,7 +52,6 @@ impl Card {
             biases: Biases::load(&cuda)?,
             norms: Norms::load(&cuda)?,
             activations: Activations::load(&cuda)?,
-            embedding: Embedding::load(&cuda)?,
             gather: Gather::load(&cuda)?,
             rotations: Rotations::load(&cuda)?,
             attention: Attention::load(&cuda)?,

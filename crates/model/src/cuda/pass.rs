@@ -9,7 +9,7 @@ use super::card::Kernels;
 use super::job::{Part, Place};
 use super::plan::{Body, Drafter, Layer, Plan, Weight};
 use super::room::{Room, Scratch, draw_words, tile_of};
-use super::short::Way;
+use super::short::{Made, Way};
 use device::cuda::{CudaSlice, CudaSliceMut, Queue};
 use kernels::attention::Sight;
 use kernels::attention::cuda::{Attended, Out, TILE, Tail, Tiling};
@@ -17,7 +17,7 @@ use kernels::choose::cuda::{Lists, Sampled};
 use kernels::cuda::Pieces;
 use kernels::gemm::cuda::{Behind, Layout, Lines, MOST_ROWS, Shape};
 use kernels::norm::cuda::Kept;
-use kernels::rope::cuda::{Layers, Placed, StepRows, Stored, Turns};
+use kernels::rope::cuda::{Embedded, Layers, Placed, StepRows, Stored, Turns};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -290,33 +290,40 @@ impl Program {
         self.kernels.norms.add_norm(work.queue, x, delta, weight, out, kept);
     }
 
-    /// The places of the rows that the words of a batch tell of, for the heads of `body`.
+    /// The places of the rows that the words of a batch tell of, for the heads of `body`. Where a pass begins, so
+    /// does the stream: `ids` are the words with the rows' tokens.
     pub(super) fn place(
         &self,
         work: &mut Work<'_>,
         body: &Body,
         rows: impl for<'w> FnOnce(CudaSlice<'w, u32>) -> StepRows<'w>,
+        ids: Option<Range<usize>>,
     ) {
-        let scratch = &mut work.scratch;
-        let of = rows(scratch.batch.read());
+        let (scratch, rotations) = (&mut work.scratch, &self.kernels.rotations);
+        let words = scratch.batch.read();
         let to = Placed {
             positions: scratch.positions.all(),
             slots: scratch.slots.all(),
             angles: scratch.angles.all(),
         };
         let frequencies = (work.vectors.range(body.frequencies.clone()), 1.0);
-        self.kernels.rotations.places(work.queue, of, frequencies, to);
+        let Some(ids) = ids else {
+            return rotations.places(work.queue, rows(words), frequencies, to);
+        };
+        let embedded = Embedded {
+            table: work.weights.range(self.plan.table.clone()),
+            width: body.sizes.hidden,
+            ids: words.range(ids),
+            x: scratch.x.all(),
+        };
+        rotations.begin(work.queue, rows(words), frequencies, to, embedded);
     }
 
     /// Places and embedding.
     fn begin(&self, work: &mut Work<'_>, body: &Body, cut: &Cut) {
-        let (rows, hidden) = (cut.regions.rows, body.sizes.hidden);
-        let all = Slice { rows: 0..rows, tiles: 0..0, tiling: Tiling::Any };
-        self.place(work, body, |words| step(words, cut, &all, self.room.page_size));
-        let scratch = &mut work.scratch;
-        let ids = scratch.batch.read().range(cut.regions.tokens());
-        let table = (work.weights.range(self.plan.table.clone()), hidden);
-        self.kernels.embedding.launch(work.queue, table, ids, scratch.x.all());
+        let all = Slice { rows: 0..cut.regions.rows, tiles: 0..0, tiling: Tiling::Any };
+        let ids = Some(cut.regions.tokens());
+        self.place(work, body, |words| step(words, cut, &all, self.room.page_size), ids);
     }
 
     /// The layers of `body`, and the norm behind them. `sight` is what rows of a block see, by layer;
@@ -341,7 +348,8 @@ impl Program {
             let sight = sight.map(|sight| sight[i]);
             let kind = if sight.is_some() { Kind::Block } else { Kind::Causal };
             self.product(work, (&layer.qkv, Input::Hidden(layout)), rows, |work, tile| {
-                self.store(work, body, (layer, layer.qkv.shape), (at, kind, cut), tile);
+                let made = Made::Pieces(layer.qkv.shape);
+                self.store(work, body, (layer, made), (at, kind, cut), tile);
             });
             self.attend(work, body, layer, (at, sight, cut));
             self.product(work, (&layer.o, Input::Attended(layout)), rows, |work, tile| {
@@ -373,18 +381,17 @@ impl Program {
         at * each..(at + 1) * each
     }
 
-    /// Rotates what a product of shape `left` is of a tile's q, k and v, and puts them where attention finds them.
+    /// Makes a tile's heads of q, k and v, and puts them where attention finds them.
     pub(super) fn store(
         &self,
         work: &mut Work<'_>,
         body: &Body,
-        (layer, left): (&Layer, Shape),
+        (layer, made): (&Layer, Made<'_>),
         (at, kind, cut): (usize, Kind, &Cut),
         tile: &Range<usize>,
     ) {
         let (pool, sizes) = (self.pool(at), &body.sizes);
         let scratch = &mut work.scratch;
-        let projected = pieces(&scratch.pieces, left, tile);
         let (slots, keys, values, page_size) = match kind {
             Kind::Block => {
                 let own = scratch.batch.read().range(cut.regions.own());
@@ -403,7 +410,8 @@ impl Program {
         };
         let q = scratch.q.range(times(tile, sizes.queries()));
         let to = Stored { q, keys, values, page_size, layers: Layers::ONE };
-        self.kernels.rotations.store(work.queue, (sizes.heads, projected), turns, to);
+        let from = (&scratch.pieces, &scratch.x, tile);
+        self.put_heads(work.queue, (sizes.heads, made), from, (turns, to));
     }
 
     pub(super) fn attend(

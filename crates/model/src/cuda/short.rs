@@ -2,11 +2,13 @@
 //! [`kernels::gemm::short`].
 
 use super::batch::{Cut, Kind};
-use super::pass::{Program, Work, kept, tapped, times};
+use super::pass::{Program, Work, kept, pieces, tapped, times};
 use super::plan::{Body, Weight};
+use device::cuda::{CudaSlice, CudaSliceMut, Queue};
 use kernels::attention::Sight;
-use kernels::gemm::cuda::Layout;
+use kernels::gemm::cuda::{Layout, Shape};
 use kernels::gemm::short::{self, Around, Stream};
+use kernels::rope::cuda::{Heads, Stored, Turns};
 use std::ops::Range;
 
 /// How the layers of a pass are multiplied.
@@ -16,6 +18,19 @@ pub(super) enum Way {
     Short,
     /// Tile by tile of rows.
     Tiled,
+}
+
+/// What heads are made of.
+pub(super) enum Made<'j> {
+    /// What a product of this shape left.
+    Pieces(Shape),
+    /// Rows of the stream, with a norm's weights and what is added to the mean square, and a weight.
+    Rows(short::Weight<'j>, (CudaSlice<'j, f32>, f32)),
+}
+
+/// What stands around the product of a body's heads, which may have norms of their own.
+fn around_heads(body: &Body, head_norms: &Range<usize>) -> Around {
+    if head_norms.is_empty() { Around::Heads(body.sizes.heads.dim) } else { Around::Normed }
 }
 
 /// A weight as short products take it.
@@ -32,7 +47,7 @@ impl Program {
     pub(super) fn way(&self, body: &Body, rows: usize) -> Way {
         let layer = &body.layers[0];
         let products = [
-            (&layer.qkv, Around::Normed),
+            (&layer.qkv, around_heads(body, &layer.head_norms)),
             (&layer.o, Around::Added),
             (&layer.gate_up, Around::Gated),
             (&layer.down, Around::Added),
@@ -43,7 +58,8 @@ impl Program {
     /// How `rows` rows are absorbed.
     pub(super) fn way_to_absorb(&self, rows: usize) -> Way {
         let drafter = self.drafter();
-        self.way_of([(&drafter.kv, Around::Normed), (&drafter.fc, Around::Added)], rows)
+        let around = around_heads(&drafter.body, &drafter.head_norms().0);
+        self.way_of([(&drafter.kv, around), (&drafter.fc, Around::Added)], rows)
     }
 
     fn way_of<'p>(
@@ -70,9 +86,9 @@ impl Program {
             let at = body.first + i;
             let sight = sight.map(|sight| sight[i]);
             let kind = if sight.is_some() { Kind::Block } else { Kind::Causal };
-            self.of_normed(work, &layer.qkv, (&layer.attention_norm, sizes.eps), &all);
-            let left = layer.qkv.shape.whole();
-            self.store(work, body, (layer, left), (at, kind, cut), &all);
+            let norms = (&layer.attention_norm, sizes.eps, &layer.head_norms);
+            let made = self.project(work, &layer.qkv, norms, &all);
+            self.store(work, body, (layer, made), (at, kind, cut), &all);
             self.attend(work, body, layer, (at, sight, cut));
             let stream = times(&all, sizes.hidden);
             let (o, down) = (on_card(work, &layer.o), on_card(work, &layer.down));
@@ -92,19 +108,44 @@ impl Program {
         self.norm(work, (&body.norm, sizes.eps), (&all, Layout::Rows), None, None);
     }
 
-    /// What is left of the product of `weight` with normed rows of the stream.
-    fn of_normed(
+    /// What heads are made of that are the product of `weight` with normed rows of the stream: what that product left
+    /// where heads have norms of their own.
+    fn project<'j>(
         &self,
-        work: &mut Work<'_>,
+        work: &mut Work<'j>,
         weight: &Weight,
-        (norm, eps): (&Range<usize>, f32),
+        (norm, eps, head_norms): (&Range<usize>, f32, &Range<usize>),
         rows: &Range<usize>,
-    ) {
-        let (weight, norm) = (on_card(work, weight), work.vectors.range(norm.clone()));
+    ) -> Made<'j> {
+        let (on_card, norm) = (on_card(work, weight), work.vectors.range(norm.clone()));
+        if head_norms.is_empty() {
+            return Made::Rows(on_card, (norm, eps));
+        }
         let scratch = &mut work.scratch;
         let stream = scratch.x.read().range(times(rows, norm.len()));
         let stream = Stream { rows: stream, norm, eps };
-        self.kernels.shorts.of_normed(work.queue, weight, stream, scratch.pieces.all());
+        self.kernels.shorts.of_normed(work.queue, on_card, stream, scratch.pieces.all());
+        Made::Pieces(weight.shape.whole())
+    }
+
+    /// Makes the heads of a tile and stores them; `left` are pieces, `x` is the stream.
+    pub(super) fn put_heads(
+        &self,
+        queue: &Queue,
+        (heads, made): (Heads, Made<'_>),
+        (left, x, tile): (&CudaSliceMut<'_, f32>, &CudaSliceMut<'_, f32>, &Range<usize>),
+        (turns, to): (Turns<'_>, Stored<'_>),
+    ) {
+        match made {
+            Made::Pieces(shape) => {
+                self.kernels.rotations.store(queue, (heads, pieces(left, shape, tile)), turns, to);
+            }
+            Made::Rows(weight, (norm, eps)) => {
+                let rows = x.read().range(times(tile, norm.len()));
+                let stream = Stream { rows, norm, eps };
+                self.kernels.shorts.of_heads(queue, (weight, heads), stream, (turns, to));
+            }
+        }
     }
 
     /// As [`Program::absorb`], behind places.
@@ -114,7 +155,9 @@ impl Program {
         let (scratch, sizes) = (&mut work.scratch, &drafter.body.sizes);
         let stream = scratch.x.range(times(&all, sizes.hidden));
         self.kernels.shorts.begun(work.queue, fc, scratch.features.read(), stream);
-        self.of_normed(work, &drafter.kv, (&drafter.hidden_norm, sizes.eps), &all);
-        self.store_context(work, drafter.kv.shape.whole(), (rows, &all));
+        let head_norms = drafter.head_norms().0;
+        let norms = (&drafter.hidden_norm, sizes.eps, &head_norms);
+        let made = self.project(work, &drafter.kv, norms, &all);
+        self.store_context(work, made, (rows, &all));
     }
 }
