@@ -11,11 +11,15 @@
 //! counter `(t / 64 · 16 + t mod 16, position, 0, 0)`: 16 counters make the numbers of 64
 //! neighbouring tokens, 16 neighbours a word.
 
+mod confidence;
+mod contest;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod filter;
 mod head;
+#[cfg(test)]
+mod head_test;
 mod noise;
 mod shape;
 #[cfg(test)]
@@ -23,7 +27,7 @@ mod shape_test;
 #[cfg(test)]
 mod test;
 
-pub use head::Logits;
+pub use head::{Asked, Choices, Confidence, Kept, Outputs};
 pub use shape::{Counts, Penalties, Shape};
 
 use crate::lanes::Level;
@@ -81,22 +85,6 @@ pub fn choose(
     assert_eq!(logits.len(), draws.len() * vocab, "a draw for each row of {vocab} logits");
     let rows = Rows { logits, vocab, allowed };
     cpu::choose(cpu, Level::best(), (&rows, None), draws, shapes, out);
-}
-
-/// [`choose`] from `logits`, whose largest are known: a row that is greedy and has no shape is not looked at again.
-///
-/// # Panics
-/// When the lengths do not match.
-pub fn choose_from(
-    cpu: &Cpu,
-    logits: &Logits,
-    draws: &[Draw],
-    shapes: &[Shape<'_>],
-    out: &mut [u32],
-) {
-    let (rows, largest) = logits.parts();
-    assert_eq!(largest.len(), draws.len(), "a draw for each row");
-    cpu::choose(cpu, Level::best(), (&rows, Some(largest)), draws, shapes, out);
 }
 
 /// Log-probabilities of `token` and of the `top` most likely ids below `allowed` in one row. Ids
