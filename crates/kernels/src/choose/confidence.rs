@@ -1,18 +1,22 @@
 //! How likely a choice is by its row, which nobody keeps: what is known of a row in the end are sums of its units.
 
+use super::filter::filled_up;
 use crate::gemm::UNIT;
 use crate::lanes::{Kernel, LANES, Lanes, Level};
 
 /// What a unit of a row adds to the row's sum of exponentials: `sum · e^base`.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Weight {
-    /// The unit's largest logit; 0 when that is infinite.
+    /// 0 for most, see [`Weigh`].
     base: f32,
     /// `Σ e^(logit − base)`: sixteen lanes, then their sum. NaN adds nothing.
     sum: f32,
 }
 
 /// Weighs each unit of some logits; only the last may be short.
+///
+/// Where exponentials fit `f32` as they are, which those of most models do, their base is 0, and else the unit's largest
+/// logit: its logits say which, so that nothing depends on who weighs it.
 pub(super) struct Weigh<'a> {
     pub(super) logits: &'a [f32],
     pub(super) out: &'a mut [Weight],
@@ -23,26 +27,31 @@ impl Kernel for Weigh<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        const VECTORS: usize = UNIT / LANES;
+        /// Sums are between e⁻⁴⁰ and 256 · e⁴⁰ then, and exponentials that are 0, below e⁻⁸⁷, are no part of them.
+        const FITS: f32 = 40.0;
         let lowest = lanes.splat(f32::NEG_INFINITY);
         for (logits, out) in self.logits.chunks(UNIT).zip(self.out) {
-            let mut padded = [f32::NEG_INFINITY; UNIT];
+            let padded;
             let whole: &[f32; UNIT] = if let Ok(whole) = logits.try_into() {
                 whole
             } else {
-                padded[..logits.len()].copy_from_slice(logits);
+                padded = filled_up(logits);
                 &padded
             };
             let (vectors, _) = whole.as_chunks::<LANES>();
-            let (mut logits, mut most) = ([lowest; VECTORS], lowest);
-            for i in 0..VECTORS {
-                logits[i] = lanes.max(lanes.load(&vectors[i]), lowest);
-                most = lanes.max(logits[i], most);
+            let mut most = lowest;
+            for vector in vectors {
+                most = lanes.max(lanes.load(vector), most);
             }
-            let largest = lanes.largest(most);
-            let base = if largest.is_finite() { largest } else { 0.0 };
+            let low = lanes.ge(most, lanes.splat(-FITS)) == 0;
+            let base = if low || lanes.ge(most, lanes.splat(FITS)) != 0 {
+                Some(lanes.largest(most)).filter(|largest| largest.is_finite()).unwrap_or(0.0)
+            } else {
+                0.0
+            };
             let mut sum = lanes.splat(0.0);
-            for logits in logits {
+            for vector in vectors {
+                let logits = lanes.max(lanes.load(vector), lowest);
                 sum = lanes.add(sum, lanes.exp(lanes.sub(logits, lanes.splat(base))));
             }
             *out = Weight { base, sum: lanes.sum(sum) };

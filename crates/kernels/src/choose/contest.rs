@@ -12,10 +12,11 @@
 //! with whom: however a row is cut, the same one wins.
 
 use super::Draw;
-use super::filter::{Cut, inverse_temperature};
+use super::filter::{self, Cut, inverse_temperature};
 use super::head::Largest;
 use super::noise::{self, BLOCK};
-use crate::lanes::{Kernel, LANES, Lanes};
+use crate::lanes::{Kernel, LANES, Lanes, Level};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A lead that rounding cannot have made.
 const SLACK: f64 = 1e-3;
@@ -28,34 +29,101 @@ struct Contender {
     noise: f64,
 }
 
-/// Tokens of a part of a row, of which one may win.
-#[derive(Clone)]
-pub(super) struct Contest {
-    best: Contender,
-    /// Whom it does not leave behind, itself among them.
-    close: Vec<Contender>,
+/// What a token has to keep up with: the logit and the noise of another one of its row.
+#[derive(Clone, Copy, PartialEq)]
+struct Best {
+    logit: f32,
+    noise: f64,
 }
 
-impl Default for Contest {
-    /// Of no tokens.
-    fn default() -> Contest {
-        let nobody = Contender { id: u32::MAX, logit: f32::NEG_INFINITY, noise: 0.0 };
-        Contest { best: nobody, close: Vec::new() }
+impl Best {
+    const NOBODY: Best = Best { logit: f32::NEG_INFINITY, noise: 0.0 };
+
+    /// How far another one leads; infinitely far where there is nobody.
+    fn lead(self, other: Best, inverse: f32) -> f64 {
+        if self == Best::NOBODY {
+            return f64::INFINITY;
+        }
+        let further = (f64::from(other.logit) - f64::from(self.logit)) * f64::from(inverse);
+        further + (other.noise - self.noise)
     }
 }
 
+/// The best token of a row, as far as those who look at its parts have told each other: one who begins has somebody to
+/// compare with at once.
+pub(super) struct Leader(AtomicU64);
+
+impl Leader {
+    /// Of a row that nobody has looked at.
+    pub(super) fn new() -> Leader {
+        Leader(AtomicU64::new(Leader::word(Best::NOBODY)))
+    }
+
+    fn word(best: Best) -> u64 {
+        u64::from(best.logit.to_bits()) << 32 | u64::from((best.noise as f32).to_bits())
+    }
+
+    fn best(&self) -> Best {
+        let word = self.0.load(Ordering::Relaxed);
+        let noise = f64::from(f32::from_bits(word as u32));
+        Best { logit: f32::from_bits((word >> 32) as u32), noise }
+    }
+
+    /// Tells the others of a better one. Of two at once one may get lost.
+    fn tell(&self, best: Best, inverse: f32) {
+        if self.best().lead(best, inverse) > 0.0 {
+            self.0.store(Leader::word(best), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Tokens of a part of a row, of which one may win.
+#[derive(Clone)]
+pub(super) struct Contest {
+    best: Best,
+    /// Whom it does not leave behind.
+    close: Vec<Contender>,
+}
+
 impl Contest {
+    /// Of no tokens.
+    pub(super) fn new() -> Contest {
+        Contest { best: Best::NOBODY, close: Vec::new() }
+    }
+
+    /// Of those who keep up with a leader.
+    pub(super) fn behind(leader: &Leader) -> Contest {
+        Contest { best: leader.best(), close: Vec::new() }
+    }
+
+    /// Whether there is nobody to compare with.
+    pub(super) fn is_open(&self) -> bool {
+        self.best == Best::NOBODY
+    }
+
     /// Lets a token take part that is likely to leave others behind, with a logit above −∞.
     pub(super) fn favour(&mut self, draw: &Draw, (id, logit): Largest) {
         let noise = noise::gumbel(noise::word(draw.seed, draw.position, id));
         self.offer(Contender { id, logit, noise }, inverse_temperature(draw));
     }
 
+    /// Lets the tokens of a stretch take part, and the leader know.
+    pub(super) fn follow(
+        &mut self,
+        level: Level,
+        leader: &Leader,
+        (draw, logits, ids): (&Draw, &[f32], Ids<'_>),
+    ) {
+        let before = self.best;
+        level.dispatch(Scan { draw, logits, ids, cut: &Cut::NONE, contest: self });
+        if self.best != before {
+            leader.tell(self.best, inverse_temperature(draw));
+        }
+    }
+
     fn offer(&mut self, new: Contender, inverse: f32) {
-        let best = self.best;
-        let further = (f64::from(new.logit) - f64::from(best.logit)) * f64::from(inverse);
-        let first = self.close.is_empty();
-        let lead = if first { f64::INFINITY } else { further + (new.noise - best.noise) };
+        let own = Best { logit: new.logit, noise: new.noise };
+        let lead = self.best.lead(own, inverse);
         if lead > SLACK {
             self.close.clear();
         }
@@ -63,7 +131,7 @@ impl Contest {
             self.close.push(new);
         }
         if lead > 0.0 {
-            self.best = new;
+            self.best = own;
         }
     }
 
@@ -121,11 +189,11 @@ impl Kernel for Scan<'_> {
         let (largest, lowest) = (lanes.splat(self.cut.largest), lanes.splat(f32::NEG_INFINITY));
         let logits = self.logits;
         for (index, chunk) in logits.chunks(BLOCK).enumerate() {
-            let mut padded = [f32::NEG_INFINITY; BLOCK];
+            let padded;
             let whole: &[f32; BLOCK] = if let Ok(whole) = chunk.try_into() {
                 whole
             } else {
-                padded[..chunk.len()].copy_from_slice(chunk);
+                padded = filter::filled_up(chunk);
                 &padded
             };
             let (vectors, _) = whole.as_chunks::<LANES>();
@@ -137,15 +205,7 @@ impl Kernel for Scan<'_> {
             let score = lanes.mul(lanes.sub(most, largest), lanes.splat(inverse));
             let reach = self.reach(lanes, most, inverse) & lanes.ge(score, floor);
             if reach != 0 {
-                match self.ids {
-                    Ids::From(first) => {
-                        let first = first + (index * BLOCK) as u32;
-                        self.draw(lanes, (index * BLOCK, first), (&logits, most), inverse);
-                    }
-                    Ids::Listed(ids) => {
-                        self.draw_listed(lanes, (index * BLOCK, ids), &logits, inverse);
-                    }
-                }
+                self.draw(lanes, index * BLOCK, (&logits, most), inverse);
             }
         }
     }
@@ -155,7 +215,7 @@ impl Scan<'_> {
     /// Which of `logits` the largest noise would bring as far as the best so far.
     #[inline(always)]
     fn reach<L: Lanes>(&self, lanes: L, logits: L::F, inverse: f32) -> u16 {
-        let Contender { logit, noise, .. } = self.contest.best;
+        let Best { logit, noise } = self.contest.best;
         let further = lanes.mul(lanes.sub(logits, lanes.splat(logit)), lanes.splat(inverse));
         lanes.ge(further, lanes.splat((noise - SLACK) as f32 - noise::MOST))
     }
@@ -165,23 +225,22 @@ impl Scan<'_> {
     /// Noise of `u` is at least `n` when -ln(1 - u) ≤ e⁻ⁿ, and -ln(1 - u) ≥ u. The factor outweighs the rounding.
     #[inline(always)]
     fn limit<L: Lanes>(&self, lanes: L, logits: L::F, inverse: f32) -> L::F {
-        let Contender { logit, noise, .. } = self.contest.best;
+        let Best { logit, noise } = self.contest.best;
         let further = lanes.mul(lanes.sub(logits, lanes.splat(logit)), lanes.splat(inverse));
         let x = lanes.add(further, lanes.splat((SLACK - noise) as f32));
         lanes.mul(lanes.exp(x), lanes.splat(1.0001))
     }
 
-    /// Draws for the logits `at .. at + 64`, those of ids from `first` on. `most` are the largest of each lane.
+    /// Draws for the logits `at .. at + 64`. `most` are the largest of each lane.
     #[inline(always)]
     fn draw<L: Lanes>(
         &mut self,
         lanes: L,
-        (at, first): (usize, u32),
+        at: usize,
         (logits, most): (&[L::F; 4], L::F),
         inverse: f32,
     ) {
-        let Draw { seed, position, .. } = *self.draw;
-        let words = noise::words(seed, position, first / BLOCK as u32);
+        let words = self.words(at);
         let mut least = words[0];
         for words in &words[1..] {
             for lane in 0..LANES {
@@ -197,51 +256,41 @@ impl Scan<'_> {
             while candidates != 0 {
                 let lane = candidates.trailing_zeros() as usize;
                 candidates &= candidates - 1;
-                let within = i * LANES + lane;
-                self.offer(at + within, first + within as u32, words[i][lane], inverse);
+                self.offer(at + i * LANES + lane, words[i][lane], inverse);
             }
         }
     }
 
-    /// The same where ids are listed: those of neighbours lie in one block or in several.
+    /// The words of the tokens `at .. at + 64`; past the end any.
     #[inline(always)]
-    fn draw_listed<L: Lanes>(
-        &mut self,
-        lanes: L,
-        (at, ids): (usize, &[u32]),
-        logits: &[L::F; 4],
-        inverse: f32,
-    ) {
+    fn words(&self, at: usize) -> [[u32; LANES]; 4] {
         let Draw { seed, position, .. } = *self.draw;
-        let (mut drawn, mut words) = (None, [[0; LANES]; 4]);
-        for i in 0..4 {
-            let mut candidates = self.reach(lanes, logits[i], inverse);
-            if candidates == 0 {
-                continue;
+        let ids = match self.ids {
+            Ids::From(first) => {
+                return noise::words(seed, position, (first + at as u32) / BLOCK as u32);
             }
-            let mut limits = [0.0; LANES];
-            lanes.store(self.limit(lanes, logits[i], inverse), &mut limits);
-            while candidates != 0 {
-                let lane = candidates.trailing_zeros() as usize;
-                candidates &= candidates - 1;
-                let place = at + i * LANES + lane;
-                // Past the end no logit is near.
-                let id = ids[place];
-                let (block, within) = (id / BLOCK as u32, id as usize % BLOCK);
-                if drawn != Some(block) {
-                    (drawn, words) = (Some(block), noise::words(seed, position, block));
-                }
-                let word = words[within / LANES][within % LANES];
-                if limits[lane] >= low_of(word) {
-                    self.offer(place, id, word, inverse);
-                }
+            Ids::Listed(ids) => &ids[at..ids.len().min(at + BLOCK)],
+        };
+        let (mut words, mut place) = ([[0; LANES]; 4], 0);
+        let own = words.as_flattened_mut();
+        while place < ids.len() {
+            let block = ids[place] / BLOCK as u32;
+            let drawn = noise::words(seed, position, block);
+            while place < ids.len() && ids[place] / BLOCK as u32 == block {
+                own[place] = drawn.as_flattened()[ids[place] as usize % BLOCK];
+                place += 1;
             }
         }
+        words
     }
 
     /// Lets a token take part, if the filters leave it. Past the end of the stretch there is none.
-    fn offer(&mut self, place: usize, id: u32, word: u32, inverse: f32) {
-        let logit = self.logits.get(place).copied().unwrap_or(f32::NEG_INFINITY);
+    fn offer(&mut self, place: usize, word: u32, inverse: f32) {
+        let Some(&logit) = self.logits.get(place) else { return };
+        let id = match self.ids {
+            Ids::From(first) => first + place as u32,
+            Ids::Listed(ids) => ids[place],
+        };
         if self.cut.keeps(id, logit, inverse) {
             let noise = noise::gumbel(word);
             self.contest.offer(Contender { id, logit, noise }, inverse);
@@ -249,17 +298,12 @@ impl Scan<'_> {
     }
 }
 
-/// At most the uniform number of a word.
-#[inline(always)]
-fn low_of(word: u32) -> f32 {
-    (word >> 8) as i32 as f32 * (1.0 / 16_777_216.0)
-}
-
+/// At most the uniform numbers of words.
 #[inline(always)]
 fn low<L: Lanes>(lanes: L, words: &[u32; LANES]) -> L::F {
     let mut low = [0.0; LANES];
     for lane in 0..LANES {
-        low[lane] = low_of(words[lane]);
+        low[lane] = (words[lane] >> 8) as i32 as f32 * (1.0 / 16_777_216.0);
     }
     lanes.load(&low)
 }

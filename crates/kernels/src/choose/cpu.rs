@@ -76,7 +76,7 @@ pub(super) fn choose(
     let segments = Segments::new(cpu, unknown.len(), rows.allowed);
     let found =
         segments.map(cpu, &unknown, unknown.len() * rows.allowed, NOTHING, &|row, tokens| {
-            let (id, logit) = level.dispatch(Argmax { row: &ready.row(row)[tokens.clone()] });
+            let (id, logit) = level.dispatch(Argmax::of(&ready.row(row)[tokens.clone()]));
             (tokens.start as u32 + id, logit)
         });
     for (&row, segments) in unknown.iter().zip(found.chunks_exact(segments.a_row)) {
@@ -118,13 +118,13 @@ fn sample(
         .iter()
         .zip(cuts)
         .map(|(&(row, largest), cut)| {
-            let (draw, mut open) = (&draws[row], Contest::default());
+            let (draw, mut open) = (&draws[row], Contest::new());
             open.favour(draw, (out[row], largest));
             Sampled { draw, cut: cut.expect("every row has its cut"), open }
         })
         .collect();
     let segments = Segments::new(cpu, sampled.len(), allowed);
-    let nobody = Contest::default();
+    let nobody = Contest::new();
     let contests = segments.map(cpu, &indices, sampled.len() * allowed, nobody, &|i, tokens| {
         let Sampled { draw, cut, open } = &plans[i];
         let (ids, mut contest) = (Ids::From(tokens.start as u32), open.clone());

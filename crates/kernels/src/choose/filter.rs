@@ -8,9 +8,17 @@ use std::cmp::Ordering;
 /// Logits looked at before a maximum is compared, or a sum of floats is carried to `f64`.
 const CHUNK: usize = 512;
 
-/// The largest logit and the smallest id that has it; `(0, −∞)` when none exceeds −∞.
+/// The largest logit and the smallest id that has it; `(0, above)` when none exceeds `above`.
 pub(super) struct Argmax<'a> {
     pub(super) row: &'a [f32],
+    pub(super) above: f32,
+}
+
+impl<'a> Argmax<'a> {
+    /// Of all that exceed −∞.
+    pub(super) fn of(row: &'a [f32]) -> Argmax<'a> {
+        Argmax { row, above: f32::NEG_INFINITY }
+    }
 }
 
 impl Kernel for Argmax<'_> {
@@ -18,7 +26,7 @@ impl Kernel for Argmax<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) -> (u32, f32) {
-        let (mut best, mut best_chunk) = (f32::NEG_INFINITY, None);
+        let (mut best, mut best_chunk) = (self.above, None);
         for (index, chunk) in self.row.chunks(CHUNK).enumerate() {
             let (vectors, rest) = chunk.as_chunks::<LANES>();
             let mut most = [lanes.splat(f32::NEG_INFINITY); 4];
@@ -68,6 +76,13 @@ impl Kernel for SumExp<'_> {
         }
         total
     }
+}
+
+/// A few logits, and −∞ behind them.
+pub(super) fn filled_up<const N: usize>(logits: &[f32]) -> [f32; N] {
+    let mut filled = [f32::NEG_INFINITY; N];
+    filled[..logits.len()].copy_from_slice(logits);
+    filled
 }
 
 /// Order of likelihood: larger logits first, then smaller ids.

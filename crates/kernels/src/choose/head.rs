@@ -2,8 +2,8 @@
 //! cache, and nobody writes it down. Logits are kept of rows alone that are looked at again.
 
 use super::confidence::{Weigh, Weight as Weighed, share};
-use super::contest::{Contest, Ids, Scan};
-use super::filter::{self, Argmax, Cut};
+use super::contest::{Contest, Ids, Leader};
+use super::filter::{self, Argmax};
 use super::noise::BLOCK;
 use super::shape::Shape;
 use super::{Draw, Rows, cpu};
@@ -114,6 +114,7 @@ impl Choices {
             outputs,
             units,
             rows: asked.draws.iter().zip(ways).zip(self.places.iter().copied()).collect(),
+            leaders: (0..rows).map(|_| Leader::new()).collect(),
             logits: Disjoint::new(&mut self.logits),
             weights: Disjoint::new(&mut weights),
         };
@@ -255,7 +256,6 @@ impl Way {
 }
 
 /// What is known of a row after some of its columns.
-#[derive(Clone)]
 struct Seen {
     largest: Largest,
     contest: Contest,
@@ -269,6 +269,8 @@ struct Watch<'a> {
     units: usize,
     /// How a row is drawn and chosen from, and where its logits are kept.
     rows: Vec<((&'a Draw, Way), Option<usize>)>,
+    /// Of each row.
+    leaders: Vec<Leader>,
     logits: Disjoint<'a, f32>,
     /// `[rows, units]`.
     weights: Disjoint<'a, Weighed>,
@@ -279,11 +281,13 @@ impl Watch<'_> {
     fn look(&self, seen: &mut Vec<Seen>, stretch: &Stretch<'_>) {
         const { assert!(UNIT.is_multiple_of(BLOCK), "noise is drawn by blocks") };
         let columns = &stretch.columns;
-        let nothing = Seen { largest: NOTHING, contest: Contest::default() };
-        seen.resize(self.rows.len(), nothing);
+        if seen.is_empty() {
+            let begin = |leader| Seen { largest: NOTHING, contest: Contest::behind(leader) };
+            seen.extend(self.leaders.iter().map(begin));
+        }
         let rows = stretch.rows().zip(&self.rows).zip(seen).enumerate();
         for (row, ((logits, ((draw, way), place)), seen)) in rows {
-            seen.add(self, (draw, *way), (columns.start, logits));
+            seen.add(self, (draw, *way, &self.leaders[row]), (columns.start, logits));
             // SAFETY: nobody else has these columns, nor their units.
             unsafe {
                 if let Some(place) = place {
@@ -320,24 +324,24 @@ impl Seen {
     fn add(
         &mut self,
         watch: &Watch<'_>,
-        (draw, way): (&Draw, Way),
+        (draw, way, leader): (&Draw, Way, &Leader),
         (first, logits): (usize, &[f32]),
     ) {
-        let (at, logit) = watch.level.dispatch(Argmax { row: logits });
+        let (at, logit) = watch.level.dispatch(Argmax { row: logits, above: self.largest.1 });
         if logit > self.largest.1 {
             self.largest = (watch.outputs.id(first + at as usize), logit);
-            if way == Way::Noise {
-                self.contest.favour(draw, self.largest);
-            }
         }
         // A row whose largest logit is infinite has no noise.
-        if way == Way::Noise && self.largest.1.is_finite() {
-            let ids = match watch.outputs {
-                Outputs::First(_) => Ids::From(first as u32),
-                Outputs::Listed(ids, _) => Ids::Listed(&ids[first..][..logits.len()]),
-            };
-            let contest = &mut self.contest;
-            watch.level.dispatch(Scan { draw, logits, ids, cut: &Cut::NONE, contest });
+        if way != Way::Noise || !self.largest.1.is_finite() {
+            return;
         }
+        if self.contest.is_open() {
+            self.contest.favour(draw, self.largest);
+        }
+        let ids = match watch.outputs {
+            Outputs::First(_) => Ids::From(first as u32),
+            Outputs::Listed(ids, _) => Ids::Listed(&ids[first..][..logits.len()]),
+        };
+        self.contest.follow(watch.level, leader, (draw, logits, ids));
     }
 }

@@ -96,7 +96,7 @@ pub fn log_probs(logits: &[f32], allowed: usize, token: u32, top: usize) -> LogP
     let row = &logits[..allowed];
     assert!((token as usize) < allowed, "token {token} of {allowed} allowed");
     let level = Level::best();
-    let (_, largest) = level.dispatch(filter::Argmax { row });
+    let (_, largest) = level.dispatch(filter::Argmax::of(row));
     let sum = level.dispatch(filter::SumExp { row, largest, inverse_temperature: 1.0 });
     let log_sum = f64::from(largest) + sum.ln();
     let of = |logit: f32| (f64::from(logit) - log_sum) as f32;

@@ -275,12 +275,12 @@ pub(super) fn stretches<T: Default + Send>(
     (n, weight): (usize, &Weight),
     look: &(dyn Fn(&mut T, Stretch<'_>) + Sync),
 ) -> Vec<T> {
-    /// Outputs of a row that are made at a time: those of a few rows stay in the first-level cache, and their part of
-    /// the weight takes long enough that nobody notices where it ends.
-    const STRETCH: usize = 4 * UNIT;
+    /// Outputs that are made at a time: a share of the second-level cache.
+    const OUTPUTS: usize = 32 << 10;
     check(isa, input, weight);
     assert!(n <= weight.n, "{n} outputs of a weight of {}", weight.n);
     let (rows, units) = (input.rows, n.div_ceil(UNIT));
+    let stretch = (OUTPUTS / rows.max(1) / UNIT).max(1) * UNIT;
     let bytes = n.div_ceil(LANES) * weight.panels.stride();
     let parts = parts(cpu, bytes, rows).min(units);
     let mut found: Vec<T> = (0..parts).map(|_| T::default()).collect();
@@ -289,9 +289,9 @@ pub(super) fn stretches<T: Default + Send>(
         let mine = units * part / parts * UNIT..(units * (part + 1) / parts * UNIT).min(n);
         // SAFETY: each part has its own element.
         let found = unsafe { &mut shared.slice(part..part + 1)[0] };
-        let mut y = vec![0.0; rows * STRETCH.min(mine.len())];
-        for first in mine.clone().step_by(STRETCH) {
-            let columns = first..mine.end.min(first + STRETCH);
+        let mut y = vec![0.0; rows * stretch.min(mine.len())];
+        for first in mine.clone().step_by(stretch) {
+            let columns = first..mine.end.min(first + stretch);
             let y = &mut y[..rows * columns.len()];
             let output = Output { weight, columns: columns.clone(), y: Disjoint::new(y) };
             output.run(isa, input, here, columns.start / LANES..columns.end.div_ceil(LANES));

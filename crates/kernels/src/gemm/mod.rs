@@ -108,7 +108,7 @@ impl<'a> Product<'a> {
 }
 
 /// Outputs that are looked at by one thread.
-pub(crate) const UNIT: usize = 128;
+pub(crate) const UNIT: usize = 256;
 
 /// Some columns of a product, while they are there.
 pub(crate) struct Stretch<'a> {
