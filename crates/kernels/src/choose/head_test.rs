@@ -1,5 +1,7 @@
 //! Choices of a head beside those from its logits, which are looked at as a whole.
 
+use super::confidence::{Weigh, Weight as Weighed, share};
+use super::contest::{Contest, Ids, Leader};
 use super::*;
 use crate::format::{Format, quantize_q8_0};
 use crate::gemm::{Product, RowOrder, Scratch, Weight, gemm};
@@ -230,4 +232,34 @@ fn what_is_not_listed_has_no_confidence() {
     };
     let found = case.make(2, Outputs::Listed(&ids, 200), &asked);
     assert_eq!((found.ids()[1], found.confidences()[1]), (37, 0.0));
+}
+
+/// What is listed is drawn, and what passes is weighed, with the same result by every instruction set.
+#[test]
+fn every_level_finds_the_same() {
+    let mut random = Random::fresh();
+    for count in [1, 63, 1000, 5000] {
+        let scale = [3.0, 60.0][random.below(2)];
+        let logits = random.floats(count, scale);
+        let ids: Vec<u32> = (0..count as u32).map(|i| 3 * i + (i & 1)).collect();
+        let draw =
+            Draw { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 9, position: 2 };
+        let mut by_id = vec![f32::NEG_INFINITY; 3 * count + 1];
+        ids.iter().zip(&logits).for_each(|(&id, &logit)| by_id[id as usize] = logit);
+        let mut expected = [0];
+        choose(&Cpu::new(1), &by_id, by_id.len(), by_id.len(), &[draw], &[], &mut expected);
+        let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let units = count.div_ceil(crate::gemm::UNIT);
+        let found = Level::available().map(|level| {
+            let (mut contest, leader) = (Contest::new(), Leader::new());
+            contest.favour(&draw, (ids[0], logits[0]));
+            contest.follow(level, &leader, (&draw, &logits, Ids::Listed(&ids)));
+            assert_eq!(Contest::winner([&contest], largest, &draw).0, expected[0], "{level:?}");
+            let mut weights = vec![Weighed::default(); units];
+            level.dispatch(Weigh { logits: &logits, out: &mut weights });
+            share(level, &weights, largest, logits[0])
+        });
+        let found: Vec<f32> = found.collect();
+        assert!(found.iter().all(|share| share.to_bits() == found[0].to_bits()), "{found:?}");
+    }
 }

@@ -11,7 +11,8 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 
 const K: usize = 256;
-const N: usize = 203;
+/// Of two parts.
+const N: usize = UNIT + 75;
 const ROWS: usize = 3;
 
 const FORMATS: [Format; 5] = [Format::F32, Format::BF16, Format::Q4_1, Format::Q8_0, Format::Q6_K];
