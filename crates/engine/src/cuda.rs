@@ -10,7 +10,7 @@
 use crate::draft::{Draft, DraftRow, Drafter, Features, NoDrafter, Promise, in_reach, shape};
 use crate::memory::Geometry;
 use crate::pair::{Faces, Models, Pair, PairOptions, TargetFiles};
-use crate::target::Target;
+use crate::target::{Choosing, Target};
 use crate::{EngineOptions, LogProbs};
 use device::Cpu;
 use kernels::choose::{Draw, Shape, choose, confidences, log_probs};
@@ -370,7 +370,8 @@ impl Target for CardTarget {
         Features::Left(self.left.clone())
     }
 
-    fn choose(&mut self, rows: &[usize], draws: &[Draw], shapes: &[Shape<'_>], out: &mut [u32]) {
+    fn choose(&mut self, rows: &Choosing<'_>, out: &mut [u32]) {
+        let Choosing { rows, draws, shapes, .. } = *rows;
         self.asked = rows.to_vec();
         self.slab = Mutex::default();
         let (card, cpu, width) = (&self.card, &self.cpu, (self.vocab, self.allowed));

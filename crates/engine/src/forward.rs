@@ -9,10 +9,10 @@ use crate::guide::{self, Followed, Guide, Mask};
 use crate::holders::Holders;
 use crate::output::PromptToken;
 use crate::shaper::Shaper;
-use crate::target::Target;
+use crate::target::{Choosing, Target};
 use device::Clock;
 use kernels::accept::accept;
-use kernels::choose::{Draw, LogProbs, Shape};
+use kernels::choose::{Draw, Kept, LogProbs, Shape};
 use model::pass::{Pass, slot};
 use schedule::{Absorb, Chances, PlannedRow, RowEnd, RowOutcome, Scores, Then, Work};
 use std::time::Duration;
@@ -421,7 +421,10 @@ impl Forward {
     /// The target's choices, block after block.
     fn choose(&mut self, blocks: &[Block<'_>]) -> Vec<u32> {
         let (mut rows, mut draws, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut kept = Vec::new();
         for block in blocks {
+            let own = block.row.logprobs.map_or(Kept::Choice, |_| Kept::Logits);
+            kept.resize(rows.len() + block.choosing, own);
             let shaper = self.shapers.of(block.row.row);
             for (before, j) in (block.len - block.choosing..block.len).enumerate() {
                 let position = block.context + j + 1;
@@ -436,7 +439,8 @@ impl Forward {
         }
         let mut chosen = vec![0; rows.len()];
         if !rows.is_empty() {
-            self.target.choose(&rows, &draws, &shapes, &mut chosen);
+            let (rows, draws, shapes, kept) = (&rows, &draws, &shapes, &kept);
+            self.target.choose(&Choosing { rows, draws, shapes, kept }, &mut chosen);
         }
         chosen
     }

@@ -44,7 +44,7 @@ pub use schedule::{
     StepCost, Stops, Tally, WidthPolicy,
 };
 pub use service::{Event, Handle, Service, Stream, SubmitError, Ticket};
-pub use target::{Features, Target, Vocabulary};
+pub use target::{Choosing, Features, Target, Vocabulary};
 
 pub use device::Fence;
 use device::{Clock, DeviceLost, HostDevice, Threads, Usage};

@@ -2,7 +2,7 @@
 //! chosen as well as later ones. A few passes tell enough; landed steps tell the rest.
 
 use crate::draft::{Draft, DraftRow, Drafter, Judge};
-use crate::target::Target;
+use crate::target::{Choosing, Target};
 use crate::{EngineOptions, Parts};
 use device::Clock;
 use kernels::choose::Draw;
@@ -101,7 +101,8 @@ impl Probe<'_> {
         self.target.forward(&self.pass, self.drafter.taps());
         let draws: Vec<Draw> = (1..=rows).map(draw).collect();
         let all: Vec<usize> = (0..rows).collect();
-        self.target.choose(&all, &draws, &[], &mut vec![0; rows]);
+        let choosing = Choosing { rows: &all, draws: &draws, shapes: &[], kept: &[] };
+        self.target.choose(&choosing, &mut vec![0; rows]);
     }
 
     /// The drafter takes in the rows of the last verify pass.
@@ -139,7 +140,7 @@ fn draw(position: usize) -> Draw {
 mod tests {
     use super::*;
     use crate::draft::{Features, Scripted};
-    use kernels::choose::{LogProbs, Shape};
+    use kernels::choose::LogProbs;
 
     /// A target that writes down how many rows its passes had.
     #[derive(Default)]
@@ -158,8 +159,8 @@ mod tests {
             Features::none()
         }
 
-        fn choose(&mut self, rows: &[usize], _: &[Draw], _: &[Shape<'_>], _: &mut [u32]) {
-            assert_eq!(rows.len(), self.rows[self.rows.len() - 1], "every row chooses");
+        fn choose(&mut self, rows: &Choosing<'_>, _: &mut [u32]) {
+            assert_eq!(rows.rows.len(), self.rows[self.rows.len() - 1], "every row chooses");
         }
 
         fn log_probs(&self, _: usize, _: u32, _: usize) -> LogProbs {

@@ -1,7 +1,7 @@
 //! The model whose text comes out, as a step sees it.
 
 use device::Cpu;
-use kernels::choose::{Draw, LogProbs, Logits, Shape, choose_from, log_probs};
+use kernels::choose::{Asked, Choices, Confidence, Draw, Kept, LogProbs, Shape, log_probs};
 use kernels::kv_store::KvPool;
 use model::decoder::{Decoder, Workspace};
 use model::pass::Pass;
@@ -34,18 +34,29 @@ pub trait Target: Send {
     /// The tapped outputs of all rows of the last pass.
     fn features(&self) -> Features<'_>;
 
-    /// Chooses the next token after each of the given rows of the last pass, `rows.len()` in all.
-    /// `shapes` has one for each of them, or none at all; a row's own changes its logits first.
-    fn choose(&mut self, rows: &[usize], draws: &[Draw], shapes: &[Shape<'_>], out: &mut [u32]);
+    /// Chooses the next token after each of the given rows of the last pass.
+    fn choose(&mut self, rows: &Choosing<'_>, out: &mut [u32]);
 
     /// Log-probabilities of `token` and of the `top` most likely ones at the `index`-th row that
-    /// [`Target::choose`] was last asked about, as the model has them: unshaped.
+    /// [`Target::choose`] was last asked about, which keeps its logits: as the model has them, unshaped.
     fn log_probs(&self, index: usize, token: u32, top: usize) -> LogProbs;
 
     /// Log-probabilities of `tokens`, each as the one after its row of the last pass, and of the `top`
     /// most likely ones there, as the model has them; `rows.len()` in all. What [`Target::choose`] was
     /// last asked about stays that.
     fn score(&mut self, rows: &[usize], tokens: &[u32], top: usize) -> Vec<LogProbs>;
+}
+
+/// Rows of a pass that choose.
+pub struct Choosing<'a> {
+    /// Which.
+    pub rows: &'a [usize],
+    /// How each is drawn.
+    pub draws: &'a [Draw],
+    /// One for each row, or none at all; a row's own changes its logits first.
+    pub shapes: &'a [Shape<'a>],
+    /// One for each row, or none at all: choices are kept, then.
+    pub kept: &'a [Kept],
 }
 
 /// The tapped outputs of rows of a target's last pass, wherever they lie: a target and its drafter share
@@ -132,7 +143,7 @@ pub(crate) struct LanguageModel {
     kv: KvPool,
     workspace: Workspace,
     /// Of the rows asked about.
-    logits: Logits,
+    choices: Choices,
     /// `[up to SLAB, vocab]`: the logits of rows that are scored.
     scored: Vec<f32>,
     /// Ids below this may be chosen.
@@ -146,8 +157,8 @@ impl LanguageModel {
         kv: KvPool,
         allowed: usize,
     ) -> LanguageModel {
-        let (workspace, logits, scored) = (Workspace::default(), Logits::default(), Vec::new());
-        LanguageModel { cpu, decoder, kv, workspace, logits, scored, allowed }
+        let (workspace, choices, scored) = (Workspace::default(), Choices::default(), Vec::new());
+        LanguageModel { cpu, decoder, kv, workspace, choices, scored, allowed }
     }
 }
 
@@ -160,16 +171,16 @@ impl Target for LanguageModel {
         Features::Host(self.workspace.features())
     }
 
-    fn choose(&mut self, rows: &[usize], draws: &[Draw], shapes: &[Shape<'_>], out: &mut [u32]) {
-        let (cpu, w) = (&self.cpu, &mut self.workspace);
-        self.decoder.choices(cpu, w, rows, self.allowed, &mut self.logits);
-        choose_from(cpu, &self.logits, draws, shapes, out);
+    fn choose(&mut self, rows: &Choosing<'_>, out: &mut [u32]) {
+        let Choosing { rows, draws, shapes, kept } = *rows;
+        let asked = Asked { draws, shapes, kept, confidence: Confidence::Untold };
+        let (cpu, w, choices) = (&self.cpu, &mut self.workspace, &mut self.choices);
+        self.decoder.choose(cpu, w, (rows, &asked), self.allowed, choices);
+        out.copy_from_slice(choices.ids());
     }
 
     fn log_probs(&self, index: usize, token: u32, top: usize) -> LogProbs {
-        let vocab = self.decoder.config().vocab;
-        let row = &self.logits.values()[index * vocab..(index + 1) * vocab];
-        log_probs(row, self.allowed, token, top)
+        log_probs(self.choices.logits(index), self.allowed, token, top)
     }
 
     fn score(&mut self, rows: &[usize], tokens: &[u32], top: usize) -> Vec<LogProbs> {

@@ -7,7 +7,7 @@ use crate::layer::{Buffers, Keys, Layer, Shape, enter};
 use crate::load::{Loader, Precision};
 use crate::pass::{Pass, Work};
 use device::Cpu;
-use kernels::choose::Logits;
+use kernels::choose::{Asked, Choices, Outputs};
 use kernels::embed::embed;
 use kernels::gemm::{Product, Weight, gemm};
 use kernels::kv_store::{KvFormat, KvPool};
@@ -139,21 +139,21 @@ impl Decoder {
         gemm(cpu, &mut w.buffers.scratch, &w.picked, rows.len(), &mut [product]);
     }
 
-    /// The same to choose from, among ids below `allowed`.
+    /// `out` becomes what is asked about the given rows of the last pass, of ids below `allowed`.
     ///
     /// # Panics
-    /// When `allowed` is 0, or the vocabulary has fewer ids.
-    pub fn choices(
+    /// When `allowed` is 0, or the vocabulary has fewer ids; when it is asked about other rows.
+    pub fn choose(
         &self,
         cpu: &Cpu,
         w: &mut Workspace,
-        rows: &[usize],
+        (rows, asked): (&[usize], &Asked<'_>),
         allowed: usize,
-        out: &mut Logits,
+        out: &mut Choices,
     ) {
         w.buffers.pick(rows, &self.shape, &mut w.picked);
-        let (x, ids) = ((&w.picked[..], rows.len()), (self.config.vocab, allowed));
-        out.fill(cpu, &mut w.buffers.scratch, x, self.head_weight(), ids);
+        let head = (self.head_weight(), Outputs::First(allowed));
+        out.make(cpu, &mut w.buffers.scratch, (&w.picked, asked), head);
     }
 
     /// The weight of the output head, `[vocab, hidden]`.

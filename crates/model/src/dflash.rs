@@ -16,7 +16,7 @@ use crate::load::{Loader, Precision};
 use crate::pass::{Pass, Work};
 use crate::proposals::Proposals;
 use device::Cpu;
-use kernels::choose::Logits;
+use kernels::choose::{Asked, Choices};
 use kernels::gemm::{Product, Weight, gemm};
 use kernels::heads::{Projected, Store};
 use kernels::kv_store::{KvFormat, KvPool};
@@ -155,7 +155,7 @@ impl Dflash {
     }
 
     /// One draft pass. Each span of `pass` is a block `[anchor, mask, …]` on top of its absorbed
-    /// context. What the rows propose, [`Dflash::head`] tells.
+    /// context. What the rows propose, [`Dflash::choose`] tells.
     pub fn draft(
         &self,
         cpu: &Cpu,
@@ -177,18 +177,20 @@ impl Dflash {
         enter(cpu, b, self.layers.len(), (&self.norm, self.shape.eps), []);
     }
 
-    /// `out` becomes the logits of `rows` of the last draft pass for the ids of `proposals`
-    /// (`[rows.len(), proposals.count()]`): the row at block position `j ≥ 1` proposes the token of that very
-    /// position.
-    pub fn head(
+    /// `out` becomes what is asked about `rows` of the last draft pass, of the ids of `proposals`: the row at block
+    /// position `j ≥ 1` proposes the token of that very position.
+    ///
+    /// # Panics
+    /// When it is asked about other rows.
+    pub fn choose(
         &self,
         cpu: &Cpu,
         w: &mut DraftWorkspace,
         (target, proposals): (&Decoder, &Proposals),
-        rows: &[usize],
-        out: &mut Logits,
+        (rows, asked): (&[usize], &Asked<'_>),
+        out: &mut Choices,
     ) {
         w.buffers.pick(rows, &self.shape, &mut w.picked);
-        proposals.head(cpu, &mut w.buffers.scratch, target, (&w.picked, rows.len()), out);
+        out.make(cpu, &mut w.buffers.scratch, (&w.picked, asked), proposals.head(target));
     }
 }

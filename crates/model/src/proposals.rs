@@ -8,10 +8,10 @@
 use crate::decoder::Decoder;
 use crate::load::Precision;
 use device::Cpu;
-use kernels::choose::{Draw, Logits, Shape, choose, choose_from};
+use kernels::choose::Outputs;
 use kernels::embed::embed;
 use kernels::format::{Format, quantize_q8_0};
-use kernels::gemm::{RowOrder, Scratch, Weight};
+use kernels::gemm::{RowOrder, Weight};
 
 /// Of so many ids one is proposed, the lowest, where none are listed.
 pub const PROPOSED: usize = 2;
@@ -52,87 +52,14 @@ impl Proposals {
         }
     }
 
-    /// How many they are.
-    pub fn count(&self) -> usize {
+    /// The head that tells their logits, and which of its outputs those are.
+    pub(crate) fn head<'a>(&'a self, target: &'a Decoder) -> (&'a Weight, Outputs<'a>) {
         match self {
-            Proposals::Below(bound) => *bound,
-            Proposals::Listed(listed) => listed.ids.len(),
-        }
-    }
-
-    /// Where the logit of `id` stands in a row of logits of what is proposed; `None` for an id that is not
-    /// proposed.
-    pub fn place(&self, id: u32) -> Option<u32> {
-        match self {
-            Proposals::Below(bound) => Some(id).filter(|&id| (id as usize) < *bound),
-            Proposals::Listed(Listed { ids, .. }) => {
-                ids.binary_search(&id).ok().map(|place| place as u32)
+            Proposals::Below(bound) => (target.head_weight(), Outputs::First(*bound)),
+            Proposals::Listed(Listed { ids, head, allowed }) => {
+                (head, Outputs::Listed(ids, *allowed))
             }
         }
-    }
-
-    /// `out` becomes the logits of normed rows `x` (`[rows, hidden]`, and how many) for the ids that are proposed,
-    /// `[rows, count]`.
-    pub(crate) fn head(
-        &self,
-        cpu: &Cpu,
-        scratch: &mut Scratch,
-        target: &Decoder,
-        x: (&[f32], usize),
-        out: &mut Logits,
-    ) {
-        let weight = match self {
-            Proposals::Below(_) => target.head_weight(),
-            Proposals::Listed(listed) => &listed.head,
-        };
-        out.fill(cpu, scratch, x, weight, (self.count(), self.count()));
-    }
-
-    /// Chooses an id for each row of `logits`, which are of what is proposed. `room` is memory that comes back from
-    /// one call to the next.
-    ///
-    /// # Panics
-    /// When the lengths do not match.
-    pub fn choose(
-        &self,
-        cpu: &Cpu,
-        logits: &Logits,
-        (draws, shapes): (&[Draw], &[Shape<'_>]),
-        room: &mut Vec<f32>,
-        out: &mut [u32],
-    ) {
-        let likeliest =
-            draws.iter().all(|draw| draw.temperature == 0.0) && shapes.iter().all(Shape::is_plain);
-        match self {
-            Proposals::Below(_) => choose_from(cpu, logits, draws, shapes, out),
-            // Ids ascend with their places, so the first place of equals is the smallest id.
-            Proposals::Listed(Listed { ids, .. }) if likeliest => {
-                let found = logits.likeliest().map(|place| ids[place as usize]);
-                out.iter_mut().zip(found).for_each(|(out, id)| *out = id);
-            }
-            // Noise and shapes are of ids.
-            Proposals::Listed(listed) => {
-                let (logits, width) = listed.by_id(logits.values(), room);
-                choose(cpu, logits, width, width, draws, shapes, out);
-            }
-        }
-    }
-}
-
-impl Listed {
-    /// The logits `[rows, ids]` as those of all ids, `[rows, width]`, and that width: −∞ where an id is not listed.
-    /// `room` is memory that comes back from one call to the next.
-    pub fn by_id<'a>(&self, logits: &[f32], room: &'a mut Vec<f32>) -> (&'a [f32], usize) {
-        let (ids, allowed) = (&self.ids, self.allowed);
-        let rows = logits.len() / ids.len();
-        // The same places are written each time, so the others stay as they are.
-        room.resize(rows * allowed, f32::NEG_INFINITY);
-        for (row, to) in logits.chunks_exact(ids.len()).zip(room.chunks_exact_mut(allowed)) {
-            for (&id, &logit) in ids.iter().zip(row) {
-                to[id as usize] = logit;
-            }
-        }
-        (room, allowed)
     }
 }
 

@@ -2,7 +2,7 @@
 //! the checks that a drafter belongs to its target.
 
 use device::Cpu;
-use kernels::choose::{Draw, Logits, Shape, choose};
+use kernels::choose::{Asked, Choices, Confidence, Draw, Kept, Shape, choose};
 use kernels::kv_store::{KvFormat, KvPool};
 use model::Precision;
 use model::checkpoint::Checkpoint;
@@ -43,14 +43,14 @@ fn target_config() -> ModelConfig {
     Checkpoint::open(&fixture("qwen3")).expect("the target opens").config().clone()
 }
 
-/// The drafter's logits after absorbing `draft.taps`, `chunk` tokens at a time.
-fn logits(
+/// What the drafter thinks after absorbing `draft.taps`, `chunk` tokens at a time.
+fn drafted(
     cpu: &Cpu,
     model: &Dflash,
-    (target, proposals): (&Decoder, &Proposals),
+    target: &Decoder,
     draft: &Draft,
     chunk: usize,
-) -> Logits {
+) -> DraftWorkspace {
     let context = draft.taps.len();
     let pages: Vec<u32> = (0..context.div_ceil(PAGE) as u32 + 1).rev().collect();
     let mut kv: KvPool = model.kv_pool(KvFormat::F32, pages.len(), PAGE);
@@ -65,10 +65,29 @@ fn logits(
     tokens[0] = draft.anchor;
     let mut pass = Pass::default();
     pass.push_block(&tokens, context, &pages);
-    let (rows, mut out): (Vec<usize>, _) = ((1..block).collect(), Logits::default());
     model.draft(cpu, &mut w, &kv, target, &pass);
-    model.head(cpu, &mut w, (target, proposals), &rows, &mut out);
-    out
+    w
+}
+
+/// The logits of all that it proposes then.
+fn logits(
+    cpu: &Cpu,
+    model: &Dflash,
+    (target, proposals): (&Decoder, &Proposals),
+    w: &mut DraftWorkspace,
+) -> Vec<Vec<f32>> {
+    let rows: Vec<usize> = (1..model.config().block).collect();
+    let (draws, kept) = (vec![draw(0, 0.0); rows.len()], vec![Kept::Logits; rows.len()]);
+    let confidence = Confidence::Untold;
+    let asked = Asked { draws: &draws, shapes: &[], kept: &kept, confidence };
+    let mut out = Choices::default();
+    model.choose(cpu, w, (target, proposals), (&rows, &asked), &mut out);
+    (0..rows.len()).map(|row| out.logits(row).to_vec()).collect()
+}
+
+fn draw(position: usize, temperature: f32) -> Draw {
+    let position = position as u32;
+    Draw { temperature, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 3, position }
 }
 
 fn check(folder: &Path, drafts: &[Draft]) {
@@ -81,18 +100,20 @@ fn check(folder: &Path, drafts: &[Draft]) {
     assert!(!drafts.is_empty());
     let all = Proposals::Below(target.config().vocab);
     for draft in drafts {
-        let got = logits(&cpu, &model, (&target, &all), draft, usize::MAX);
-        let got = got.values();
+        let got = |chunk| {
+            let mut w = drafted(&cpu, &model, &target, draft, chunk);
+            logits(&cpu, &model, (&target, &all), &mut w).concat()
+        };
+        let found = got(usize::MAX);
         let want = draft.logits.concat();
         let scale = want.iter().fold(0.0, |a: f32, b| a.max(b.abs()));
-        for (i, (g, w)) in got.iter().zip(&want).enumerate() {
+        for (i, (g, w)) in found.iter().zip(&want).enumerate() {
             let error = (g - w).abs() / scale;
             assert!(error <= TOLERANCE, "context {}, logit {i}: {g} for {w}", draft.taps.len());
         }
-        assert_eq!(got.len(), want.len());
+        assert_eq!(found.len(), want.len());
         for chunk in [1, 3, 7] {
-            let chunked = logits(&cpu, &model, (&target, &all), draft, chunk);
-            assert!(got == chunked.values(), "chunks of {chunk} change the draft");
+            assert!(found == got(chunk), "chunks of {chunk} change the draft");
         }
     }
 }
@@ -232,57 +253,46 @@ fn listed_as_whole(precision: Precision, error: f32) {
         .expect("the drafter loads");
     assert_eq!(model.config().proposed.as_deref(), Some(&ids[..]));
     let listed = model.proposals(&cpu, &target, ALLOWED);
-    let expected: Vec<u32> = ids.iter().copied().filter(|&id| (id as usize) < ALLOWED).collect();
-    assert_eq!(listed.count(), expected.len());
+    let expected: Vec<usize> =
+        ids.iter().map(|&id| id as usize).filter(|&id| id < ALLOWED).collect();
 
     let draft = &golden("dflash").drafts[0];
-    let (vocab, mut room) = (target.config().vocab, Vec::new());
-    let whole = logits(&cpu, &model, (&target, &Proposals::Below(vocab)), draft, usize::MAX);
-    let found = logits(&cpu, &model, (&target, &listed), draft, usize::MAX);
-    let (whole, some) = (whole.values(), found.values());
-    // Room that another launch has used already.
-    let Proposals::Listed(ids) = &listed else { panic!("it lists ids") };
-    ids.by_id(some, &mut room);
-    let (by_id, width) = ids.by_id(&some[..listed.count()], &mut room);
-    assert_eq!((by_id.len(), width), (ALLOWED, ALLOWED), "one row");
-    let (by_id, _) = ids.by_id(some, &mut room);
-    let scale = whole.iter().fold(0.0, |a: f32, b| a.max(b.abs()));
-    for (whole, row) in whole.chunks(vocab).zip(by_id.chunks(ALLOWED)) {
-        for (id, (&got, want)) in row.iter().zip(whole).enumerate() {
-            match listed.place(id as u32) {
-                Some(place) => {
-                    assert_eq!(expected[place as usize] as usize, id);
-                    assert!((got - want).abs() <= error * scale, "id {id}: {got} for {want}");
-                }
-                None => assert!(!expected.contains(&(id as u32)) && got == f32::NEG_INFINITY),
-            }
+    let mut w = drafted(&cpu, &model, &target, draft, usize::MAX);
+    let all = Proposals::Below(target.config().vocab);
+    let whole = logits(&cpu, &model, (&target, &all), &mut w);
+    let some = logits(&cpu, &model, (&target, &listed), &mut w);
+    let scale = whole.iter().flatten().fold(0.0, |a: f32, b| a.max(b.abs()));
+    let mut by_id = vec![f32::NEG_INFINITY; whole.len() * ALLOWED];
+    for ((whole, some), by_id) in whole.iter().zip(&some).zip(by_id.chunks_mut(ALLOWED)) {
+        assert_eq!(some.len(), expected.len());
+        for (&id, &got) in expected.iter().zip(some) {
+            let want = whole[id];
+            assert!((got - want).abs() <= error * scale, "id {id}: {got} for {want}");
+            by_id[id] = got;
         }
     }
-    choices_are_those_by_id(&cpu, &listed, &found, (by_id, ALLOWED));
+    let mut make = |asked: &Asked<'_>| {
+        let (rows, mut out): (Vec<usize>, _) = ((1..=whole.len()).collect(), Choices::default());
+        model.choose(&cpu, &mut w, (&target, &listed), (&rows, asked), &mut out);
+        out.ids().to_vec()
+    };
+    choices_are_those_by_id(&cpu, (&by_id, ALLOWED), &mut make);
 }
 
 /// Greedy, with noise, and where an id is ruled out.
 fn choices_are_those_by_id(
     cpu: &Cpu,
-    listed: &Proposals,
-    logits: &Logits,
     (by_id, width): (&[f32], usize),
+    make: &mut dyn FnMut(&Asked<'_>) -> Vec<u32>,
 ) {
-    let (rows, mut room) = (by_id.len() / width, Vec::new());
-    let draw = |position: usize, temperature| Draw {
-        temperature,
-        top_k: 0,
-        top_p: 1.0,
-        min_p: 0.0,
-        seed: 3,
-        position: position as u32,
-    };
+    let rows = by_id.len() / width;
     let mut chosen = |temperature, additions| {
         let draws: Vec<Draw> = (0..rows).map(|row| draw(row, temperature)).collect();
         let shapes = vec![Shape { additions, ..Shape::default() }; rows];
-        let (mut by_ids, mut found) = (vec![0; rows], vec![0; rows]);
+        let mut by_ids = vec![0; rows];
         choose(cpu, by_id, width, width, &draws, &shapes, &mut by_ids);
-        listed.choose(cpu, logits, (&draws, &shapes), &mut room, &mut found);
+        let confidence = Confidence::Told;
+        let found = make(&Asked { draws: &draws, shapes: &shapes, kept: &[], confidence });
         assert_eq!(found, by_ids, "T {temperature}, {additions:?}");
         found
     };

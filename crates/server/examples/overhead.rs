@@ -5,10 +5,10 @@
 use device::{Cpu, Threads};
 use engine::draft::NoDrafter;
 use engine::{
-    Engine, EngineOptions, Features, Handle, Limits, Pair, PairOptions, Parts, Request, Service,
-    Target,
+    Choosing, Engine, EngineOptions, Features, Handle, Limits, Pair, PairOptions, Parts, Request,
+    Service, Target,
 };
-use kernels::choose::{Draw, LogProbs, Shape};
+use kernels::choose::LogProbs;
 use model::pass::Pass;
 use server::{Config, Model, Server};
 use std::io::{BufRead, BufReader, Write};
@@ -34,7 +34,7 @@ impl Target for Script {
         Features::none()
     }
 
-    fn choose(&mut self, _: &[usize], _: &[Draw], _: &[Shape<'_>], out: &mut [u32]) {
+    fn choose(&mut self, _: &Choosing<'_>, out: &mut [u32]) {
         out.fill(70);
     }
 

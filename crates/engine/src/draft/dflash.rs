@@ -6,7 +6,7 @@
 
 use super::{Draft, DraftRow, Drafter, Features};
 use device::Cpu;
-use kernels::choose::{Draw, Logits, Shape, confidences};
+use kernels::choose::{Asked, Choices, Confidence, Draw, Shape};
 use kernels::kv_store::KvPool;
 use model::decoder::Decoder;
 use model::dflash::{Dflash, DraftWorkspace};
@@ -43,11 +43,7 @@ pub struct DflashDrafter {
     workspace: DraftWorkspace,
     proposals: Proposals,
     pass: Pass,
-    /// Of what is proposed, and the same by ids.
-    logits: Logits,
-    by_id: Vec<f32>,
-    chosen: Vec<u32>,
-    confidences: Vec<f32>,
+    choices: Choices,
 }
 
 impl DflashDrafter {
@@ -70,10 +66,7 @@ impl DflashDrafter {
             workspace: DraftWorkspace::default(),
             proposals,
             pass: Pass::default(),
-            logits: Logits::default(),
-            by_id: Vec::new(),
-            chosen: Vec::new(),
-            confidences: Vec::new(),
+            choices: Choices::default(),
         }
     }
 }
@@ -124,19 +117,11 @@ impl DflashDrafter {
                 shapes.push(Shape { allowed, ..shape(row, position) });
             }
         }
-        let (cpu, w, proposals) = (&self.cpu, &mut self.workspace, &self.proposals);
-        self.model.head(cpu, w, (&self.target, proposals), &wanted, &mut self.logits);
-        self.chosen.resize(wanted.len(), 0);
-        let how = (&draws[..], &shapes[..]);
-        proposals.choose(cpu, &self.logits, how, &mut self.by_id, &mut self.chosen);
-        let places: Vec<Option<u32>> = self.chosen.iter().map(|&id| proposals.place(id)).collect();
-        let known: Vec<u32> = places.iter().map(|place| place.unwrap_or(0)).collect();
-        self.confidences.resize(wanted.len(), 0.0);
-        confidences(cpu, self.logits.values(), proposals.count(), &known, &mut self.confidences);
-        // A mask may leave nothing but what is not proposed.
-        let forced = self.confidences.iter_mut().zip(&places).filter(|(_, place)| place.is_none());
-        forced.for_each(|(confidence, _)| *confidence = 0.0);
-        let mut proposals = self.chosen.iter().zip(&self.confidences);
+        let (draws, shapes, confidence) = (&draws[..], &shapes[..], Confidence::Told);
+        let asked = Asked { draws, shapes, kept: &[], confidence };
+        let (cpu, w, of) = (&self.cpu, &mut self.workspace, (&*self.target, &self.proposals));
+        self.model.choose(cpu, w, of, (&wanted, &asked), &mut self.choices);
+        let mut proposals = self.choices.ids().iter().zip(self.choices.confidences());
         for one in open {
             for (&token, &confidence) in proposals.by_ref().take(one.places().len()) {
                 one.out.push(token, confidence);

@@ -3,8 +3,10 @@
 use crate::common::{fixed, fixture, ids, pair, plain, prompt, request};
 use device::{Cpu, Threads};
 use engine::draft::{DflashDrafter, Draft, DraftRow, Drafter, Scripted};
-use engine::{Engine, EngineOptions, Features, Parts, Request, Speculation, Target, Vocabulary};
-use kernels::choose::{Draw, LogProbs, Shape};
+use engine::{
+    Choosing, Engine, EngineOptions, Features, Parts, Request, Speculation, Target, Vocabulary,
+};
+use kernels::choose::LogProbs;
 use kernels::kv_store::KvFormat;
 use model::Precision;
 use model::checkpoint::Checkpoint;
@@ -138,8 +140,8 @@ impl Target for Counter {
         Features::Host(&self.features)
     }
 
-    fn choose(&mut self, _: &[usize], draws: &[Draw], _: &[Shape<'_>], out: &mut [u32]) {
-        out.iter_mut().zip(draws).for_each(|(out, draw)| *out = draw.position % 7);
+    fn choose(&mut self, rows: &Choosing<'_>, out: &mut [u32]) {
+        out.iter_mut().zip(rows.draws).for_each(|(out, draw)| *out = draw.position % 7);
     }
 
     fn log_probs(&self, _: usize, _: u32, _: usize) -> LogProbs {

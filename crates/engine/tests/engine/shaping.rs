@@ -4,10 +4,10 @@ use crate::common::{fixed, ids, pair, plain, prompt, request};
 use device::{Cpu, Threads};
 use engine::draft::Scripted;
 use engine::{
-    Engine, EngineOptions, Features, FinishReason, Limits, Output, Parts, Request, Sampling,
-    Shaping, Speculation, Stops, Target, Vocabulary,
+    Choosing, Engine, EngineOptions, Features, FinishReason, Limits, Output, Parts, Request,
+    Sampling, Shaping, Speculation, Stops, Target, Vocabulary,
 };
-use kernels::choose::{Draw, LogProbs, Shape, choose, log_probs};
+use kernels::choose::{LogProbs, choose, log_probs};
 use model::pass::Pass;
 use std::sync::Arc;
 
@@ -21,8 +21,9 @@ impl Target for Fixed {
         Features::none()
     }
 
-    fn choose(&mut self, rows: &[usize], draws: &[Draw], shapes: &[Shape<'_>], out: &mut [u32]) {
-        let logits = self.0.repeat(rows.len());
+    fn choose(&mut self, rows: &Choosing<'_>, out: &mut [u32]) {
+        let Choosing { draws, shapes, .. } = *rows;
+        let logits = self.0.repeat(draws.len());
         choose(&Cpu::new(1), &logits, 4, 4, draws, shapes, out);
     }
 

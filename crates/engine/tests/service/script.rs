@@ -3,10 +3,10 @@
 
 use engine::draft::{Drafter, NoDrafter};
 use engine::{
-    Engine, EngineOptions, Features, Limits, Parts, Request, Sampling, Target, Vocabulary,
-    WidthPolicy,
+    Choosing, Engine, EngineOptions, Features, Limits, Parts, Request, Sampling, Target,
+    Vocabulary, WidthPolicy,
 };
-use kernels::choose::{Draw, LogProbs, Shape};
+use kernels::choose::LogProbs;
 use model::pass::Pass;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -98,8 +98,8 @@ impl Target for Script {
         Features::none()
     }
 
-    fn choose(&mut self, _: &[usize], draws: &[Draw], _: &[Shape<'_>], out: &mut [u32]) {
-        for (draw, out) in draws.iter().zip(out) {
+    fn choose(&mut self, rows: &Choosing<'_>, out: &mut [u32]) {
+        for (draw, out) in rows.draws.iter().zip(out) {
             *out = token(draw.position as usize, draw.seed);
         }
     }

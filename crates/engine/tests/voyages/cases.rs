@@ -3,10 +3,10 @@
 use device::{Sim, SimOptions};
 use engine::draft::{Draft, DraftRow, Drafter, NoDrafter};
 use engine::{
-    Engine, EngineOptions, Features, FinishReason, Limits, Parts, Request, Speculation, Stops,
-    Target, Vocabulary, WidthPolicy,
+    Choosing, Engine, EngineOptions, Features, FinishReason, Limits, Parts, Request, Speculation,
+    Stops, Target, Vocabulary, WidthPolicy,
 };
-use kernels::choose::{Draw, LogProbs, Shape};
+use kernels::choose::LogProbs;
 use model::pass::Pass;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ impl Target for Counting {
         Features::none()
     }
 
-    fn choose(&mut self, rows: &[usize], _: &[Draw], _: &[Shape<'_>], out: &mut [u32]) {
-        rows.iter().zip(out).for_each(|(&row, out)| *out = self.read[row] + 1);
+    fn choose(&mut self, rows: &Choosing<'_>, out: &mut [u32]) {
+        rows.rows.iter().zip(out).for_each(|(&row, out)| *out = self.read[row] + 1);
     }
 
     fn log_probs(&self, _: usize, token: u32, _: usize) -> LogProbs {

@@ -3,8 +3,10 @@
 use crate::toy::{allows, mask};
 use device::Cpu;
 use engine::draft::{Draft, DraftRow, Drafter, Promise};
-use engine::{Features, PromptLogProbs, PromptToken, Request, Shaping, Target, Vocabulary};
-use kernels::choose::{Draw, LogProbs, Shape, choose};
+use engine::{
+    Choosing, Features, PromptLogProbs, PromptToken, Request, Shaping, Target, Vocabulary,
+};
+use kernels::choose::{Draw, Kept, LogProbs, Shape, choose};
 use model::pass::Pass;
 use std::sync::{Arc, Mutex};
 
@@ -178,13 +180,16 @@ pub(crate) struct ScriptTarget {
     seen: Vec<Vec<u32>>,
     /// The rows that were asked about last.
     asked: Vec<usize>,
+    /// And what they keep.
+    kept: Vec<Kept>,
     features: Vec<f32>,
 }
 
 impl ScriptTarget {
     pub(crate) fn new(slots: usize, page_size: usize, promises: Promises) -> ScriptTarget {
         let slots = vec![EMPTY; slots];
-        ScriptTarget { slots, page_size, promises, seen: vec![], asked: vec![], features: vec![] }
+        let (seen, asked, kept, features) = (vec![], vec![], vec![], vec![]);
+        ScriptTarget { slots, page_size, promises, seen, asked, kept, features }
     }
 }
 
@@ -217,8 +222,10 @@ impl Target for ScriptTarget {
         Features::Host(&self.features)
     }
 
-    fn choose(&mut self, rows: &[usize], draws: &[Draw], shapes: &[Shape<'_>], out: &mut [u32]) {
+    fn choose(&mut self, rows: &Choosing<'_>, out: &mut [u32]) {
+        let Choosing { rows, draws, shapes, kept } = *rows;
         self.asked = rows.to_vec();
+        self.kept = kept.to_vec();
         for (((&row, draw), shape), out) in rows.iter().zip(draws).zip(shapes).zip(out) {
             let seen = &self.seen[row];
             assert_eq!(seen.len(), draw.position as usize, "the draw is for another position");
@@ -227,6 +234,7 @@ impl Target for ScriptTarget {
     }
 
     fn log_probs(&self, index: usize, token: u32, top: usize) -> LogProbs {
+        assert_eq!(self.kept[index], Kept::Logits, "whoever is asked again keeps its logits");
         opinion(&self.seen[self.asked[index]], token, top)
     }
 

@@ -1,12 +1,13 @@
 //! The choice on the CPU: the largest logit of each row, then the filters, then the noise. A row
 //! may be cut into segments for the threads; maxima merge to the same token however it is cut.
 
-use super::filter::{self, Argmax, Cut, inverse_temperature};
+use super::contest::{Contest, Ids, Scan};
+use super::filter::{self, Argmax, Cut};
 use super::head::{Largest, NOTHING, larger};
-use super::noise::{self, BLOCK};
+use super::noise::BLOCK;
 use super::shape::{Shape, Shaped};
 use super::{Draw, Ready, Rows};
-use crate::lanes::{Kernel, LANES, Lanes, Level};
+use crate::lanes::Level;
 use crate::spread::spread;
 use device::{Cpu, Disjoint};
 use std::ops::Range;
@@ -30,7 +31,7 @@ impl Segments {
 
     /// The results of `body(row, tokens)` for every segment, those of row `i` of `rows` together.
     /// `elements` is the work in all.
-    fn map<T: Copy + Send>(
+    fn map<T: Clone + Send>(
         &self,
         cpu: &Cpu,
         rows: &[usize],
@@ -51,28 +52,11 @@ impl Segments {
     }
 }
 
-/// A row to be sampled, and the best token so far.
+/// A row to be sampled: its draw, what its filters leave, and the contest that its greedy choice has opened.
 struct Sampled<'a> {
     draw: &'a Draw,
-    largest: f32,
     cut: Cut,
-    best: Best,
-}
-
-/// A token and its score: `(logit − largest) / T` and the noise.
-#[derive(Clone, Copy)]
-struct Best {
-    id: u32,
-    score: f64,
-}
-
-impl Best {
-    /// The better of two: the larger score, then the smaller id.
-    #[inline(always)]
-    fn or(self, other: Best) -> Best {
-        let better = other.score > self.score || (other.score == self.score && other.id < self.id);
-        if better { other } else { self }
-    }
+    open: Contest,
 }
 
 pub(super) fn choose(
@@ -92,7 +76,7 @@ pub(super) fn choose(
     let segments = Segments::new(cpu, unknown.len(), rows.allowed);
     let found =
         segments.map(cpu, &unknown, unknown.len() * rows.allowed, NOTHING, &|row, tokens| {
-            let (id, logit) = level.dispatch(Argmax { row: &ready.row(row)[tokens.clone()] });
+            let (id, logit) = level.dispatch(Argmax::of(&ready.row(row)[tokens.clone()]));
             (tokens.start as u32 + id, logit)
         });
     for (&row, segments) in unknown.iter().zip(found.chunks_exact(segments.a_row)) {
@@ -134,105 +118,21 @@ fn sample(
         .iter()
         .zip(cuts)
         .map(|(&(row, largest), cut)| {
-            let (draw, id) = (&draws[row], out[row]);
-            let score = noise::gumbel(noise::word(draw.seed, draw.position, id));
-            let cut = cut.expect("every row has its cut");
-            Sampled { draw, largest, cut, best: Best { id, score } }
+            let (draw, mut open) = (&draws[row], Contest::new());
+            open.favour(draw, (out[row], largest));
+            Sampled { draw, cut: cut.expect("every row has its cut"), open }
         })
         .collect();
     let segments = Segments::new(cpu, sampled.len(), allowed);
-    let nothing = Best { id: u32::MAX, score: f64::NEG_INFINITY };
-    let bests = segments.map(cpu, &indices, sampled.len() * allowed, nothing, &|i, tokens| {
-        let first = tokens.start;
+    let nobody = Contest::new();
+    let contests = segments.map(cpu, &indices, sampled.len() * allowed, nobody, &|i, tokens| {
+        let Sampled { draw, cut, open } = &plans[i];
+        let (ids, mut contest) = (Ids::From(tokens.start as u32), open.clone());
         let logits = &ready.row(sampled[i].0)[tokens];
-        level.dispatch(Scan { plan: &plans[i], logits, first })
+        level.dispatch(Scan { draw, logits, ids, cut, contest: &mut contest });
+        contest
     });
-    for (&(row, _), bests) in sampled.iter().zip(bests.chunks_exact(segments.a_row)) {
-        out[row] = bests.iter().copied().fold(nothing, Best::or).id;
-    }
-}
-
-/// The best token of a segment, or the plan's when that is better.
-///
-/// The noise is bounded, so most tokens cannot win: 64 at a time are passed over without drawing
-/// when even the largest noise would not lift one to the best so far; of the others, only those
-/// whose number is small enough get the logarithms.
-struct Scan<'a> {
-    plan: &'a Sampled<'a>,
-    logits: &'a [f32],
-    /// The first token, a multiple of [`BLOCK`].
-    first: usize,
-}
-
-impl Kernel for Scan<'_> {
-    type Output = Best;
-
-    #[inline(always)]
-    fn run<L: Lanes>(self, lanes: L) -> Best {
-        let mut best = self.plan.best;
-        let inverse = inverse_temperature(self.plan.draw);
-        let floor = self.plan.cut.score.max((self.plan.cut.logit - self.plan.largest) * inverse);
-        let (largest, inverse) = (lanes.splat(self.plan.largest), lanes.splat(inverse));
-        let lowest = lanes.splat(f32::NEG_INFINITY);
-        for (index, chunk) in self.logits.chunks(BLOCK).enumerate() {
-            let mut logits = [f32::NEG_INFINITY; BLOCK];
-            let logits = if let Ok(whole) = chunk.try_into() {
-                whole
-            } else {
-                logits[..chunk.len()].copy_from_slice(chunk);
-                &logits
-            };
-            let (vectors, _) = logits.as_chunks::<LANES>();
-            let mut scores = [lowest; 4];
-            for i in 0..4 {
-                let logit = lanes.max(lanes.load(&vectors[i]), lowest);
-                scores[i] = lanes.mul(lanes.sub(logit, largest), inverse);
-            }
-            let most = lanes.max(lanes.max(scores[0], scores[1]), lanes.max(scores[2], scores[3]));
-            let reach = floor.max(best.score as f32 - noise::MOST);
-            if lanes.ge(most, lanes.splat(reach)) != 0 {
-                best = self.draw(lanes, index * BLOCK, &scores, best);
-            }
-        }
-        best
-    }
-}
-
-impl Scan<'_> {
-    /// The best of `best` and the tokens `at .. at + 64` of the segment, of these `scores`.
-    #[inline(always)]
-    fn draw<L: Lanes>(&self, lanes: L, at: usize, scores: &[L::F; 4], mut best: Best) -> Best {
-        let Draw { seed, position, .. } = *self.plan.draw;
-        let first = (self.first + at) as u32;
-        let words = noise::words(seed, position, first / BLOCK as u32);
-        for i in 0..4 {
-            // A token wins when -ln(1 - u) ≤ e^(score − best), and -ln(1 - u) ≥ u. `low` is at
-            // most u, and the factor outweighs the rounding of the right-hand side.
-            let mut low = [0.0; LANES];
-            for lane in 0..LANES {
-                low[lane] = (words[i][lane] >> 8) as i32 as f32 * (1.0 / 16_777_216.0);
-            }
-            let x = lanes.sub(scores[i], lanes.splat(best.score as f32));
-            let limit = lanes.mul(lanes.exp(x), lanes.splat(1.0001));
-            let mut candidates = lanes.ge(limit, lanes.load(&low));
-            if candidates == 0 {
-                continue;
-            }
-            let mut scores_of = [0.0; LANES];
-            lanes.store(scores[i], &mut scores_of);
-            while candidates != 0 {
-                let lane = candidates.trailing_zeros() as usize;
-                candidates &= candidates - 1;
-                let within = i * LANES + lane;
-                let (id, score) = (first + within as u32, scores_of[lane]);
-                // Past the end of the segment the score is −∞, and no logit is needed.
-                let logit = self.logits.get(at + within).copied().unwrap_or(f32::NEG_INFINITY);
-                if self.plan.cut.keeps(id, logit, score) {
-                    let score = f64::from(score) + noise::gumbel(words[i][lane]);
-                    best = best.or(Best { id, score });
-                }
-            }
-        }
-        best
+    for (&(row, largest), contests) in sampled.iter().zip(contests.chunks_exact(segments.a_row)) {
+        out[row] = Contest::winner(contests, largest, &draws[row]).0;
     }
 }

@@ -8,9 +8,17 @@ use std::cmp::Ordering;
 /// Logits looked at before a maximum is compared, or a sum of floats is carried to `f64`.
 const CHUNK: usize = 512;
 
-/// The largest logit and the smallest id that has it; `(0, −∞)` when none exceeds −∞.
+/// The largest logit and the smallest id that has it; `(0, above)` when none exceeds `above`.
 pub(super) struct Argmax<'a> {
     pub(super) row: &'a [f32],
+    pub(super) above: f32,
+}
+
+impl<'a> Argmax<'a> {
+    /// Of all that exceed −∞.
+    pub(super) fn of(row: &'a [f32]) -> Argmax<'a> {
+        Argmax { row, above: f32::NEG_INFINITY }
+    }
 }
 
 impl Kernel for Argmax<'_> {
@@ -18,7 +26,7 @@ impl Kernel for Argmax<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) -> (u32, f32) {
-        let (mut best, mut best_chunk) = (f32::NEG_INFINITY, None);
+        let (mut best, mut best_chunk) = (self.above, None);
         for (index, chunk) in self.row.chunks(CHUNK).enumerate() {
             let (vectors, rest) = chunk.as_chunks::<LANES>();
             let mut most = [lanes.splat(f32::NEG_INFINITY); 4];
@@ -68,6 +76,13 @@ impl Kernel for SumExp<'_> {
         }
         total
     }
+}
+
+/// A few logits, and −∞ behind them.
+pub(super) fn filled_up<const N: usize>(logits: &[f32]) -> [f32; N] {
+    let mut filled = [f32::NEG_INFINITY; N];
+    filled[..logits.len()].copy_from_slice(logits);
+    filled
 }
 
 /// Order of likelihood: larger logits first, then smaller ids.
@@ -130,9 +145,15 @@ pub(super) struct Cut {
     pub(super) id: u32,
     /// The least `(logit − largest) / T` kept.
     pub(super) score: f32,
+    /// The row's largest logit.
+    pub(super) largest: f32,
 }
 
 impl Cut {
+    /// Everything is left, whatever the largest logit.
+    pub(super) const NONE: Cut =
+        Cut { logit: f32::NEG_INFINITY, id: u32::MAX, score: f32::NEG_INFINITY, largest: 0.0 };
+
     /// The filters of `draw` on `row`, whose largest logit is `largest`.
     pub(super) fn new(level: Level, row: &[f32], largest: f32, draw: &Draw) -> Cut {
         let score = if draw.min_p > 0.0 { draw.min_p.min(1.0).ln() } else { f32::NEG_INFINITY };
@@ -147,13 +168,24 @@ impl Cut {
             }
         };
         let (id, logit) = last.unwrap_or((u32::MAX, f32::NEG_INFINITY));
-        Cut { logit, id, score }
+        Cut { logit, id, score, largest }
     }
 
-    /// Whether a token is left.
-    pub(super) fn keeps(&self, id: u32, logit: f32, score: f32) -> bool {
-        score >= self.score && (logit > self.logit || (logit == self.logit && id <= self.id))
+    /// Whether a token is left. `inverse` is the factor on logits.
+    pub(super) fn keeps(&self, id: u32, logit: f32, inverse: f32) -> bool {
+        (logit - self.largest) * inverse >= self.score
+            && (logit > self.logit || (logit == self.logit && id <= self.id))
     }
+
+    /// No token is left whose `(logit − largest) / T` is below.
+    pub(super) fn floor(&self, inverse: f32) -> f32 {
+        self.score.max((self.logit - self.largest) * inverse)
+    }
+}
+
+/// Whether `draw` leaves every token of a row.
+pub(super) fn leaves_all(draw: &Draw) -> bool {
+    !ranks(draw) && draw.min_p <= 0.0
 }
 
 /// Whether the filters of `draw` need the row's tokens ranked.
@@ -161,9 +193,10 @@ pub(super) fn ranks(draw: &Draw) -> bool {
     draw.top_k > 0 || draw.top_p < 1.0
 }
 
-/// The factor on logits; a temperature too small for it is as good as greedy.
+/// The factor on logits; a temperature too small for it is as good as greedy. Of one too large noise alone decides,
+/// except between logits that are further apart than `f32` tells, which the factor keeps apart.
 pub(super) fn inverse_temperature(draw: &Draw) -> f32 {
-    (1.0 / draw.temperature).min(f32::MAX)
+    (1.0 / draw.temperature).clamp(1e-30, f32::MAX)
 }
 
 /// A token's probability times the row's total.

@@ -1,12 +1,16 @@
-//! Logits as the head makes them, which finds the largest of each row on its way: what one thread has just written is
-//! in its own cache.
+//! Choices as the output head makes logits: whoever multiplies a stretch of columns looks at it while it is in its own
+//! cache, and nobody writes it down. Logits are kept of rows alone that are looked at again.
 
-use super::Rows;
-use super::filter::Argmax;
-use crate::gemm::{Product, Scratch, Weight};
+use super::confidence::{Weigh, Weight as Weighed, share};
+use super::contest::{Contest, Ids, Leader};
+use super::filter::{self, Argmax};
+use super::noise::BLOCK;
+use super::shape::Shape;
+use super::{Draw, Rows, cpu};
+use crate::gemm::{Scratch, Stretch, UNIT, Weight};
 use crate::lanes::Level;
 use crate::rows::Given;
-use device::Cpu;
+use device::{Cpu, Disjoint};
 
 /// The largest logit of a row and the smallest id that has it.
 pub(super) type Largest = (u32, f32);
@@ -14,121 +18,330 @@ pub(super) type Largest = (u32, f32);
 /// What a row has that has no logit above −∞.
 pub(super) const NOTHING: Largest = (0, f32::NEG_INFINITY);
 
-/// Logits of some rows, `[rows, vocab]`, and the largest of each.
-#[derive(Default)]
-pub struct Logits {
-    values: Vec<f32>,
-    vocab: usize,
-    allowed: usize,
-    largest: Vec<Largest>,
-    /// Of each stretch that a thread made, row after row.
-    found: Vec<Largest>,
-}
-
-impl Logits {
-    /// Becomes those of normed rows `x` (`[rows, k]`) for the first `vocab` rows of `weight`, of which ids below
-    /// `allowed` may be chosen.
-    ///
-    /// # Panics
-    /// When the weight has fewer rows, or `allowed` is not in `1 ..= vocab`.
-    pub fn fill(
-        &mut self,
-        cpu: &Cpu,
-        scratch: &mut Scratch,
-        (x, rows): (&[f32], usize),
-        weight: &Weight,
-        (vocab, allowed): (usize, usize),
-    ) {
-        assert!((1..=vocab).contains(&allowed), "{allowed} allowed of {vocab} logits");
-        (self.vocab, self.allowed) = (vocab, allowed);
-        self.values.resize(rows * vocab, 0.0);
-        let level = Level::best();
-        let look = |first: usize, logits: &[f32]| {
-            let row = &logits[..logits.len().min(allowed.saturating_sub(first))];
-            let (id, logit) = level.dispatch(Argmax { row });
-            (first as u32 + id, logit)
-        };
-        scratch.fill(cpu, &Given::new(x, rows), [weight]);
-        let product = Product::first(vocab, weight, &mut self.values);
-        scratch.multiply_and(cpu, product, (NOTHING, &mut self.found), &look);
-        self.largest.clear();
-        self.largest.resize(rows, NOTHING);
-        for found in self.found.chunks_exact(rows.max(1)) {
-            self.largest.iter_mut().zip(found).for_each(|(a, &b)| *a = larger(*a, b));
-        }
-    }
-
-    /// The logits, `[rows, vocab]`.
-    pub fn values(&self) -> &[f32] {
-        &self.values
-    }
-
-    /// The rows to choose from, and the largest logit of each.
-    pub(super) fn parts(&self) -> (Rows<'_>, &[Largest]) {
-        let Logits { values, vocab, allowed, largest, .. } = self;
-        (Rows { logits: values, vocab: *vocab, allowed: *allowed }, largest)
-    }
-
-    /// For each row the smallest of the ids with the largest logit: the greedy choice of a row that nothing is done to.
-    pub fn likeliest(&self) -> impl Iterator<Item = u32> {
-        self.largest.iter().map(|&(id, _)| id)
-    }
-}
-
 /// Of two stretches of a row, the earlier one first, the larger.
 pub(super) fn larger(a: Largest, b: Largest) -> Largest {
     if b.1 > a.1 { b } else { a }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::choose::{Draw, Shape, choose, choose_from};
-    use crate::format::Format;
-    use crate::gemm::RowOrder;
-    use crate::random::Random;
+/// Which ids the outputs of a head are for.
+#[derive(Clone, Copy)]
+pub enum Outputs<'a> {
+    /// The first so many, each for the id that is its number.
+    First(usize),
+    /// All, for ascending ids of so many that there are.
+    Listed(&'a [u32], usize),
+}
 
-    /// Every choice is that of the same logits without what is known of them.
-    #[test]
-    fn what_the_head_finds_changes_no_choice() {
-        let mut random = Random::fresh();
-        for round in 0..60 {
-            let (vocab, k) = ([1, 17, 640, 9000][random.below(4)], 8);
-            let allowed = 1 + random.below(vocab);
-            let rows = 1 + random.below(9);
-            // Of few values, so that many logits are equal.
-            let whole = |x: Vec<f32>| x.into_iter().map(f32::round).collect::<Vec<f32>>();
-            let stored = whole(random.floats(vocab * k, 1.5));
-            let bytes: Vec<u8> = stored.into_iter().flat_map(f32::to_le_bytes).collect();
-            let cpu = Cpu::new(1 + round % 3);
-            let weight = Weight::pack(&cpu, Format::F32, vocab, k, RowOrder::Plain, &bytes);
-            let mut x = whole(random.floats(rows * k, 1.5));
-            if round % 4 == 0 {
-                x[..k].fill(f32::NAN);
+/// What is kept of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// The choice.
+    Choice,
+    /// And the logits.
+    Logits,
+}
+
+/// Whether it is told how likely choices are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confidence {
+    /// Nobody asks.
+    Untold,
+    /// See [`Choices::confidences`].
+    Told,
+}
+
+/// What is asked about the rows of a launch.
+pub struct Asked<'a> {
+    /// How each is drawn.
+    pub draws: &'a [Draw],
+    /// One for each row, or none at all.
+    pub shapes: &'a [Shape<'a>],
+    /// One for each row, or none at all: choices are kept, then.
+    pub kept: &'a [Kept],
+    /// Of all rows.
+    pub confidence: Confidence,
+}
+
+/// Choices from the outputs of a head, and the logits of some rows.
+#[derive(Default)]
+pub struct Choices {
+    ids: Vec<u32>,
+    confidences: Vec<f32>,
+    /// `[rows that keep them, outputs]`.
+    logits: Vec<f32>,
+    /// Which row of `logits` is a row's own.
+    places: Vec<Option<usize>>,
+    outputs: usize,
+    /// `[rows, ids]`: logits of a list where their ids are.
+    by_id: Vec<f32>,
+}
+
+impl Choices {
+    /// Becomes what [`choose`](super::choose) would choose for normed rows `x` (`[rows, k]`) from the `outputs` of
+    /// `weight`, with −∞ for ids that are not listed. It is found while the head is multiplied, except in rows that
+    /// have a shape or filters, whose logits are kept for that.
+    ///
+    /// # Panics
+    /// When the weight has other outputs, or lengths do not match.
+    pub fn make(
+        &mut self,
+        cpu: &Cpu,
+        scratch: &mut Scratch,
+        (x, asked): (&[f32], &Asked<'_>),
+        (weight, outputs): (&Weight, Outputs<'_>),
+    ) {
+        let rows = asked.draws.len();
+        assert!([0, rows].contains(&asked.shapes.len()), "a shape for each row, or none");
+        assert!([0, rows].contains(&asked.kept.len()), "what each row keeps, or nothing");
+        assert!(outputs.count() > 0, "something to choose");
+        let level = Level::best();
+        let ways: Vec<Way> = asked
+            .draws
+            .iter()
+            .enumerate()
+            .map(|(i, draw)| Way::of(draw, asked.shapes.get(i)))
+            .collect();
+        self.outputs = outputs.count();
+        let later = self.place(&ways, asked.kept);
+        let units = match asked.confidence {
+            Confidence::Untold => 0,
+            Confidence::Told => self.outputs.div_ceil(UNIT),
+        };
+        let mut weights = vec![Weighed::default(); rows * units];
+        scratch.fill(cpu, &Given::new(x, rows), [weight]);
+        let watch = Watch {
+            level,
+            outputs,
+            units,
+            rows: asked.draws.iter().zip(ways).zip(self.places.iter().copied()).collect(),
+            leaders: (0..rows).map(|_| Leader::new()).collect(),
+            logits: Disjoint::new(&mut self.logits),
+            weights: Disjoint::new(&mut weights),
+        };
+        let parts = scratch.stretches(cpu, (self.outputs, weight), &|seen, stretch| {
+            watch.look(seen, &stretch);
+        });
+        let (largest, mut chosen) = watch.choose(&parts);
+        self.choose_later(cpu, (asked, outputs), &later, (&largest, &mut chosen));
+        self.ids.clear();
+        self.ids.extend(chosen.iter().map(|&(id, _)| id));
+        self.confidences.clear();
+        if units > 0 {
+            let rows = weights.chunks_exact(units).zip(&largest).zip(&chosen);
+            let of = |((weights, largest), chosen): ((_, &Largest), &Largest)| {
+                share(level, weights, largest.1, chosen.1)
+            };
+            self.confidences.extend(rows.map(of));
+        }
+    }
+
+    /// The choice for each row.
+    pub fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
+    /// How likely each choice is by its row, if that was asked: its softmax probability among all outputs, at
+    /// temperature 1 and without filters and shapes. 0 where an id is not listed, or the row has no probabilities.
+    pub fn confidences(&self) -> &[f32] {
+        &self.confidences
+    }
+
+    /// The logits of a row that keeps them, one an output, as they are.
+    ///
+    /// # Panics
+    /// When the row does not.
+    pub fn logits(&self, row: usize) -> &[f32] {
+        let place = self.places[row].unwrap_or_else(|| panic!("row {row} keeps its logits"));
+        &self.logits[place * self.outputs..][..self.outputs]
+    }
+
+    /// Makes room for logits that are kept: first those of rows that are chosen from later, which are returned.
+    fn place(&mut self, ways: &[Way], kept: &[Kept]) -> Vec<usize> {
+        let rows = 0..ways.len();
+        let later: Vec<usize> = rows.clone().filter(|&row| ways[row] == Way::Later).collect();
+        let others = rows.filter(|&row| {
+            ways[row] != Way::Later && kept.get(row).is_some_and(|&kept| kept == Kept::Logits)
+        });
+        self.places.clear();
+        self.places.resize(ways.len(), None);
+        let mut count = 0;
+        for row in later.iter().copied().chain(others) {
+            self.places[row] = Some(count);
+            count += 1;
+        }
+        self.logits.resize(count * self.outputs, 0.0);
+        later
+    }
+
+    /// Chooses from the logits of rows that are chosen from `later`, the first that are kept.
+    fn choose_later(
+        &mut self,
+        cpu: &Cpu,
+        (asked, outputs): (&Asked<'_>, Outputs<'_>),
+        later: &[usize],
+        (largest, chosen): (&[Largest], &mut [Largest]),
+    ) {
+        if later.is_empty() {
+            return;
+        }
+        let logits = &self.logits[..later.len() * self.outputs];
+        let rows = match outputs {
+            Outputs::First(count) => Rows { logits, vocab: count, allowed: count },
+            Outputs::Listed(ids, all) => {
+                put_by_id(logits, (ids, all), &mut self.by_id);
+                Rows { logits: &self.by_id, vocab: all, allowed: all }
             }
-            let mut logits = Logits::default();
-            logits.fill(&cpu, &mut Scratch::default(), (&x, rows), &weight, (vocab, allowed));
-            let draw = |_| Draw {
-                temperature: [0.0, 0.0, 0.7][random.below(3)],
-                top_k: 0,
-                top_p: [1.0, 0.5][random.below(2)],
-                min_p: 0.0,
-                seed: random.bits(),
-                position: 7,
-            };
-            let draws: Vec<Draw> = (0..rows).map(draw).collect();
-            let additions = [(random.below(allowed) as u32, f32::NEG_INFINITY)];
-            let mut shape = |_| match random.below(3) {
-                0 => Shape { additions: &additions, ..Shape::default() },
-                _ => Shape::default(),
-            };
-            let shapes: Vec<Shape<'_>> = (0..rows).map(&mut shape).collect();
-            for shapes in [&shapes[..], &[]] {
-                let (mut known, mut looked_at) = (vec![0; rows], vec![0; rows]);
-                choose_from(&cpu, &logits, &draws, shapes, &mut known);
-                choose(&cpu, logits.values(), vocab, allowed, &draws, shapes, &mut looked_at);
-                assert_eq!(known, looked_at, "{vocab} ids, {allowed} allowed, {draws:?}");
+        };
+        let draws: Vec<Draw> = later.iter().map(|&row| asked.draws[row]).collect();
+        let shapes = later.iter().filter_map(|&row| asked.shapes.get(row).copied());
+        let shapes: Vec<Shape<'_>> = shapes.collect();
+        let known: Vec<Largest> = later.iter().map(|&row| largest[row]).collect();
+        let mut ids = vec![0; later.len()];
+        cpu::choose(cpu, Level::best(), (&rows, Some(&known)), &draws, &shapes, &mut ids);
+        for (i, (&row, &id)) in later.iter().zip(&ids).enumerate() {
+            chosen[row] = (id, rows.raw(i).get(id as usize).copied().unwrap_or(f32::NEG_INFINITY));
+        }
+    }
+}
+
+/// `room` becomes the logits `[rows, ids]` of a list as those of `all` ids, `[rows, all]`: −∞ where an id is not
+/// listed.
+fn put_by_id(logits: &[f32], (ids, all): (&[u32], usize), room: &mut Vec<f32>) {
+    room.clear();
+    room.resize(logits.len() / ids.len() * all, f32::NEG_INFINITY);
+    for (row, to) in logits.chunks_exact(ids.len()).zip(room.chunks_exact_mut(all)) {
+        for (&id, &logit) in ids.iter().zip(row) {
+            to[id as usize] = logit;
+        }
+    }
+}
+
+impl Outputs<'_> {
+    fn count(&self) -> usize {
+        match *self {
+            Outputs::First(count) => count,
+            Outputs::Listed(ids, _) => ids.len(),
+        }
+    }
+
+    /// The id of an output.
+    fn id(&self, output: usize) -> u32 {
+        match *self {
+            Outputs::First(_) => output as u32,
+            Outputs::Listed(ids, _) => ids[output],
+        }
+    }
+}
+
+/// How a row is chosen from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// As it passes by: the largest logit.
+    Largest,
+    /// As it passes by, with noise.
+    Noise,
+    /// When all of it is there.
+    Later,
+}
+
+impl Way {
+    fn of(draw: &Draw, shape: Option<&Shape<'_>>) -> Way {
+        let plain = shape.is_none_or(Shape::is_plain);
+        match (plain, draw.temperature > 0.0) {
+            (true, false) => Way::Largest,
+            (true, true) if filter::leaves_all(draw) => Way::Noise,
+            _ => Way::Later,
+        }
+    }
+}
+
+/// What is known of a row after some of its columns.
+struct Seen {
+    largest: Largest,
+    contest: Contest,
+}
+
+/// Who looks at stretches.
+struct Watch<'a> {
+    level: Level,
+    outputs: Outputs<'a>,
+    /// Weights of a row.
+    units: usize,
+    /// How a row is drawn and chosen from, and where its logits are kept.
+    rows: Vec<((&'a Draw, Way), Option<usize>)>,
+    /// Of each row.
+    leaders: Vec<Leader>,
+    logits: Disjoint<'a, f32>,
+    /// `[rows, units]`.
+    weights: Disjoint<'a, Weighed>,
+}
+
+impl Watch<'_> {
+    /// Adds a stretch to what is known of the part that it belongs to.
+    fn look(&self, seen: &mut Vec<Seen>, stretch: &Stretch<'_>) {
+        const { assert!(UNIT.is_multiple_of(BLOCK), "noise is drawn by blocks") };
+        let columns = &stretch.columns;
+        if seen.is_empty() {
+            let begin = |leader| Seen { largest: NOTHING, contest: Contest::behind(leader) };
+            seen.extend(self.leaders.iter().map(begin));
+        }
+        let rows = stretch.rows().zip(&self.rows).zip(seen).enumerate();
+        for (row, ((logits, ((draw, way), place)), seen)) in rows {
+            seen.add(self, (draw, *way, &self.leaders[row]), (columns.start, logits));
+            // SAFETY: nobody else has these columns, nor their units.
+            unsafe {
+                if let Some(place) = place {
+                    let first = place * self.outputs.count();
+                    let at = first + columns.start..first + columns.end;
+                    self.logits.slice(at).copy_from_slice(logits);
+                }
+                if self.units > 0 {
+                    let first = row * self.units;
+                    let at = columns.start / UNIT..columns.end.div_ceil(UNIT);
+                    let out = self.weights.slice(first + at.start..first + at.end);
+                    self.level.dispatch(Weigh { logits, out });
+                }
             }
         }
+    }
+
+    /// The largest logit of each row, and the choice with its logit, which is the largest where the row is chosen from
+    /// later.
+    fn choose(&self, parts: &[Vec<Seen>]) -> (Vec<Largest>, Vec<Largest>) {
+        let one = |(row, ((draw, way), _)): (usize, &((&Draw, Way), _))| {
+            let largest = parts.iter().map(|seen| seen[row].largest).fold(NOTHING, larger);
+            let noise = *way == Way::Noise && largest.1.is_finite();
+            let contests = parts.iter().map(|seen| &seen[row].contest);
+            let winner = || Contest::winner(contests, largest.1, draw);
+            (largest, if noise { winner() } else { largest })
+        };
+        self.rows.iter().enumerate().map(one).unzip()
+    }
+}
+
+impl Seen {
+    /// Adds logits of successive outputs, `first` and those behind it.
+    fn add(
+        &mut self,
+        watch: &Watch<'_>,
+        (draw, way, leader): (&Draw, Way, &Leader),
+        (first, logits): (usize, &[f32]),
+    ) {
+        let (at, logit) = watch.level.dispatch(Argmax { row: logits, above: self.largest.1 });
+        if logit > self.largest.1 {
+            self.largest = (watch.outputs.id(first + at as usize), logit);
+        }
+        // A row whose largest logit is infinite has no noise.
+        if way != Way::Noise || !self.largest.1.is_finite() {
+            return;
+        }
+        if self.contest.is_open() {
+            self.contest.favour(draw, self.largest);
+        }
+        let ids = match watch.outputs {
+            Outputs::First(_) => Ids::From(first as u32),
+            Outputs::Listed(ids, _) => Ids::Listed(&ids[first..][..logits.len()]),
+        };
+        self.contest.follow(watch.level, leader, (draw, logits, ids));
     }
 }

@@ -11,11 +11,15 @@
 //! counter `(t / 64 · 16 + t mod 16, position, 0, 0)`: 16 counters make the numbers of 64
 //! neighbouring tokens, 16 neighbours a word.
 
+mod confidence;
+mod contest;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod filter;
 mod head;
+#[cfg(test)]
+mod head_test;
 mod noise;
 mod shape;
 #[cfg(test)]
@@ -23,7 +27,7 @@ mod shape_test;
 #[cfg(test)]
 mod test;
 
-pub use head::Logits;
+pub use head::{Asked, Choices, Confidence, Kept, Outputs};
 pub use shape::{Counts, Penalties, Shape};
 
 use crate::lanes::Level;
@@ -83,22 +87,6 @@ pub fn choose(
     cpu::choose(cpu, Level::best(), (&rows, None), draws, shapes, out);
 }
 
-/// [`choose`] from `logits`, whose largest are known: a row that is greedy and has no shape is not looked at again.
-///
-/// # Panics
-/// When the lengths do not match.
-pub fn choose_from(
-    cpu: &Cpu,
-    logits: &Logits,
-    draws: &[Draw],
-    shapes: &[Shape<'_>],
-    out: &mut [u32],
-) {
-    let (rows, largest) = logits.parts();
-    assert_eq!(largest.len(), draws.len(), "a draw for each row");
-    cpu::choose(cpu, Level::best(), (&rows, Some(largest)), draws, shapes, out);
-}
-
 /// Log-probabilities of `token` and of the `top` most likely ids below `allowed` in one row. Ids
 /// whose logit is −∞ or NaN are not listed, so `top` may be short.
 ///
@@ -108,7 +96,7 @@ pub fn log_probs(logits: &[f32], allowed: usize, token: u32, top: usize) -> LogP
     let row = &logits[..allowed];
     assert!((token as usize) < allowed, "token {token} of {allowed} allowed");
     let level = Level::best();
-    let (_, largest) = level.dispatch(filter::Argmax { row });
+    let (_, largest) = level.dispatch(filter::Argmax::of(row));
     let sum = level.dispatch(filter::SumExp { row, largest, inverse_temperature: 1.0 });
     let log_sum = f64::from(largest) + sum.ln();
     let of = |logit: f32| (f64::from(logit) - log_sum) as f32;

@@ -6,7 +6,7 @@
 
 use super::input::{Form, Forms, Input, MOST, Quantized, Tiles};
 use super::panel::{LANES, Own, RUN};
-use super::{Gated, Product, Weight, portable};
+use super::{Gated, Product, Stretch, UNIT, Weight, portable};
 use crate::activation::swiglu;
 use crate::format::{Coding, Format};
 use device::{Cpu, Disjoint, Here};
@@ -249,8 +249,9 @@ fn pair_loop(isa: Isa, width: usize) -> Loop<u32> {
 pub(super) fn multiply(isa: Isa, cpu: &Cpu, input: &Input, products: &mut [Product<'_>]) {
     /// Products of one region: as many as fit a table on the stack.
     const GROUP: usize = 8;
-    for Product { weight, n, y } in products.iter() {
-        check(isa, input, weight, *n, y);
+    for Product { weight, y } in products.iter() {
+        check(isa, input, weight);
+        assert_eq!(y.len(), input.rows * weight.n, "an output of [{}, {}]", input.rows, weight.n);
     }
     if input.k == 0 {
         products.iter_mut().for_each(|product| product.y.fill(0.0));
@@ -259,43 +260,45 @@ pub(super) fn multiply(isa: Isa, cpu: &Cpu, input: &Input, products: &mut [Produ
     for group in products.chunks_mut(GROUP) {
         let mut outputs: [Option<Output<'_>>; GROUP] = [const { None }; GROUP];
         for (output, product) in outputs.iter_mut().zip(group) {
-            let Product { weight, n, y } = product;
-            *output = Some(Output { weight, n: *n, y: Disjoint::new(y) });
+            let Product { weight, y } = product;
+            *output = Some(Output { weight, columns: 0..weight.n, y: Disjoint::new(y) });
         }
         launch(isa, cpu, input, &outputs);
     }
 }
 
-/// See [`super::Scratch::multiply_and`].
-pub(super) fn multiply_and<T: Copy + Send>(
+/// See [`super::Scratch::stretches`].
+pub(super) fn stretches<T: Default + Send>(
     isa: Isa,
     cpu: &Cpu,
     input: &Input,
-    product: Product<'_>,
-    (empty, found): (T, &mut Vec<T>),
-    look: &(dyn Fn(usize, &[f32]) -> T + Sync),
-) {
-    let Product { weight, n, y } = product;
-    check(isa, input, weight, n, y);
-    let (output, rows) = (Output { weight, n, y: Disjoint::new(y) }, input.rows);
-    let panels = output.panels();
-    let parts = parts(cpu, output.bytes(), rows).min(panels);
-    found.clear();
-    found.resize(parts * rows, empty);
-    let found = Disjoint::new(found);
+    (n, weight): (usize, &Weight),
+    look: &(dyn Fn(&mut T, Stretch<'_>) + Sync),
+) -> Vec<T> {
+    /// Outputs that are made at a time: a share of the second-level cache.
+    const OUTPUTS: usize = 32 << 10;
+    check(isa, input, weight);
+    assert!(n <= weight.n, "{n} outputs of a weight of {}", weight.n);
+    let (rows, units) = (input.rows, n.div_ceil(UNIT));
+    let stretch = (OUTPUTS / rows.max(1) / UNIT).max(1) * UNIT;
+    let bytes = n.div_ceil(LANES) * weight.panels.stride();
+    let parts = parts(cpu, bytes, rows).min(units);
+    let mut found: Vec<T> = (0..parts).map(|_| T::default()).collect();
+    let shared = Disjoint::new(&mut found);
     cpu.parallel_here(parts, &|here, part| {
-        let mine = panels * part / parts..panels * (part + 1) / parts;
-        let columns = mine.start * LANES..(mine.end * LANES).min(n);
-        output.run(isa, input, here, mine);
-        for row in 0..rows {
-            // SAFETY: a part has its columns, and what is found in them, to itself.
-            let (y, found) = unsafe {
-                let y = output.y.slice(row * n + columns.start..row * n + columns.end);
-                (y, found.slice(part * rows + row..part * rows + row + 1))
-            };
-            found[0] = look(columns.start, y);
+        let mine = units * part / parts * UNIT..(units * (part + 1) / parts * UNIT).min(n);
+        // SAFETY: each part has its own element.
+        let found = unsafe { &mut shared.slice(part..part + 1)[0] };
+        let mut y = vec![0.0; rows * stretch.min(mine.len())];
+        for first in mine.clone().step_by(stretch) {
+            let columns = first..mine.end.min(first + stretch);
+            let y = &mut y[..rows * columns.len()];
+            let output = Output { weight, columns: columns.clone(), y: Disjoint::new(y) };
+            output.run(isa, input, here, columns.start / LANES..columns.end.div_ceil(LANES));
+            look(found, Stretch { columns, y });
         }
     });
+    found
 }
 
 /// See [`super::Scratch::gate`]. A part's columns of both products are activated and kept by the thread
@@ -311,8 +314,9 @@ pub(super) fn gate(
     let (n, rows, forms) = (gate.n, input.rows, next.1);
     assert_eq!(up.n, n, "gate and up have one width");
     let outputs = [(gate, gate_y), (up, up_y)].map(|(weight, y)| {
-        check(isa, input, weight, n, y);
-        Output { weight, n, y: Disjoint::new(y) }
+        check(isa, input, weight);
+        assert_eq!(y.len(), rows * n, "an output of [{rows}, {n}]");
+        Output { weight, columns: 0..n, y: Disjoint::new(y) }
     });
     assert_eq!(activated.len(), rows * n, "activations of [{rows}, {n}]");
     let (activated, open) = (Disjoint::new(activated), next.0.open((rows, n), forms));
@@ -346,11 +350,10 @@ pub(super) fn gate(
     });
 }
 
-/// Demands that `weight` and its output `y` fit `input`.
-fn check(isa: Isa, input: &Input, weight: &Weight, n: usize, y: &[f32]) {
+/// Demands that `weight` fits `input`.
+fn check(isa: Isa, input: &Input, weight: &Weight) {
     let Input { rows, k, forms, .. } = *input;
     assert!(rows == 0 || weight.k == k, "a weight of {} columns, an input of {k}", weight.k);
-    assert_eq!(y.len(), rows * n, "an output of [{rows}, {n}]");
     let taken = Forms::of(isa, [weight]);
     assert!(taken.are_in(forms), "a product takes {taken:?}, the input has {forms:?}");
 }
@@ -367,8 +370,9 @@ fn parts(cpu: &Cpu, bytes: usize, rows: usize) -> usize {
 /// A product whose output several threads write.
 struct Output<'a> {
     weight: &'a Weight,
-    /// How many of the weight's outputs.
-    n: usize,
+    /// Which of the weight's outputs; the first begins a panel.
+    columns: Range<usize>,
+    /// `[rows, columns.len()]`.
     y: Disjoint<'a, f32>,
 }
 
@@ -392,7 +396,7 @@ fn launch(isa: Isa, cpu: &Cpu, input: &Input, outputs: &[Option<Output<'_>>]) {
 impl Output<'_> {
     /// Panels that hold the outputs.
     fn panels(&self) -> usize {
-        self.n.div_ceil(LANES)
+        self.columns.len().div_ceil(LANES)
     }
 
     /// Weight bytes that are read.
@@ -456,7 +460,7 @@ impl Output<'_> {
 
     /// Writes panel `p`'s outputs of the rows from `row` on.
     fn store(&self, row: usize, p: usize, out: &[[f32; LANES]]) {
-        let (n, first) = (self.n, p * LANES);
+        let (n, first) = (self.columns.len(), p * LANES - self.columns.start);
         let live = LANES.min(n - first);
         for (r, values) in out.iter().enumerate() {
             let at = (row + r) * n + first;

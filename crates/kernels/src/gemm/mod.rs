@@ -54,6 +54,7 @@ mod test;
 use crate::format::Format;
 use crate::rows::{Given, Rows};
 use device::{Cpu, Here};
+use std::ops::Range;
 
 /// The order in which a stored matrix keeps the rows of one attention head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,27 +94,34 @@ pub struct Weight {
 
 /// One product of a launch: `y[rows, n] = x · weightᵀ`.
 pub struct Product<'a> {
-    /// `[at least n, k]`.
+    /// `[n, k]`.
     weight: &'a Weight,
-    n: usize,
     /// `[rows, n]`, overwritten.
     y: &'a mut [f32],
 }
 
 impl<'a> Product<'a> {
-    /// All outputs of `weight` (`[n, k]`); `y` is `[rows, n]` and will be overwritten.
+    /// Of `weight` (`[n, k]`); `y` is `[rows, n]` and will be overwritten.
     pub fn new(weight: &'a Weight, y: &'a mut [f32]) -> Product<'a> {
-        Product::first(weight.n, weight, y)
+        Product { weight, y }
     }
+}
 
-    /// The first `n` outputs of `weight`, bit for bit those of the whole; only their part of the
-    /// weight is read.
-    ///
-    /// # Panics
-    /// When the weight has fewer.
-    pub fn first(n: usize, weight: &'a Weight, y: &'a mut [f32]) -> Product<'a> {
-        assert!(n <= weight.n, "{n} outputs of a weight of {}", weight.n);
-        Product { weight, n, y }
+/// Outputs that are looked at by one thread.
+pub(crate) const UNIT: usize = 256;
+
+/// Some columns of a product, while they are there.
+pub(crate) struct Stretch<'a> {
+    /// Which.
+    pub(crate) columns: Range<usize>,
+    /// `[rows, columns.len()]`.
+    y: &'a [f32],
+}
+
+impl Stretch<'_> {
+    /// Row after row.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &[f32]> {
+        self.y.chunks_exact(self.columns.len())
     }
 }
 
@@ -172,20 +180,20 @@ impl Scratch {
         cpu::multiply(cpu::Isa::detect(), cpu, &self.input, products);
     }
 
-    /// Computes one product of the rows that [`Scratch::fill`] was given, in one launch. `look` is told each stretch of
-    /// a row's outputs, and which of them is its first, by the thread that has just made it; what it says becomes
-    /// `found`, the rows of one stretch after those of the one before. `empty` is any value.
+    /// Computes the first `n` outputs of `weight` for the rows that [`Scratch::fill`] was given, in one launch, and keeps
+    /// none: a thread makes a stretch of columns in memory of its own, looks at it and forgets it. The columns are cut
+    /// into parts, for each of which `look` fills an element of the result, stretch by stretch in order; parts are in
+    /// the order of their columns, and begin, as stretches do, at multiples of [`UNIT`].
     ///
     /// # Panics
     /// As [`Scratch::multiply`].
-    pub fn multiply_and<T: Copy + Send>(
+    pub(crate) fn stretches<T: Default + Send>(
         &self,
         cpu: &Cpu,
-        product: Product<'_>,
-        (empty, found): (T, &mut Vec<T>),
-        look: &(dyn Fn(usize, &[f32]) -> T + Sync),
-    ) {
-        cpu::multiply_and(cpu::Isa::detect(), cpu, &self.input, product, (empty, found), look);
+        (n, weight): (usize, &Weight),
+        look: &(dyn Fn(&mut T, Stretch<'_>) + Sync),
+    ) -> Vec<T> {
+        cpu::stretches(cpu::Isa::detect(), cpu, &self.input, (n, weight), look)
     }
 
     /// Computes `gated` of the rows that [`Scratch::fill`] was given, in one launch, and fills `next` with

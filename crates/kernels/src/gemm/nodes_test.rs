@@ -11,7 +11,8 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 
 const K: usize = 256;
-const N: usize = 203;
+/// Of two parts.
+const N: usize = UNIT + 75;
 const ROWS: usize = 3;
 
 const FORMATS: [Format; 5] = [Format::F32, Format::BF16, Format::Q4_1, Format::Q8_0, Format::Q6_K];
@@ -61,8 +62,11 @@ fn all(cpu: &Cpu, weight: &Weight, x: &[f32]) -> [Vec<u32>; 4] {
     let mut made = [(); 5].map(|()| vec![f32::NAN; ROWS * N]);
     let [product, head, gate, up, activated] = &mut made;
     scratch.multiply(cpu, &mut [Product::new(weight, product)]);
-    let found = (0, &mut Vec::new());
-    scratch.multiply_and(cpu, Product::new(weight, head), found, &|_, _| 0);
+    for (columns, found) in stretches(cpu, &scratch, weight).into_iter().flatten() {
+        for (row, found) in head.chunks_exact_mut(N).zip(found.chunks_exact(columns.len())) {
+            row[columns.clone()].copy_from_slice(found);
+        }
+    }
     let (weights, biases) = ([weight, weight], [None, None]);
     let down = Weight::pack(cpu, Format::F32, 1, N, RowOrder::Plain, &[0; 4 * N]);
     let gated = Gated { weights, biases, products: [gate, up], activated };
@@ -71,6 +75,14 @@ fn all(cpu: &Cpu, weight: &Weight, x: &[f32]) -> [Vec<u32>; 4] {
     let mut rows = vec![f32::NAN; N * K];
     embed(cpu, weight, &(0..N as u32).collect::<Vec<_>>(), &mut rows);
     [product, head, activated, rows].map(|values| values.into_iter().map(f32::to_bits).collect())
+}
+
+/// All stretches of a product, part after part.
+fn stretches(cpu: &Cpu, scratch: &Scratch, weight: &Weight) -> Vec<Vec<(Range<usize>, Vec<f32>)>> {
+    scratch.stretches(cpu, (N, weight), &|found: &mut Vec<_>, stretch| {
+        let rows: Vec<&[f32]> = stretch.rows().collect();
+        found.push((stretch.columns.clone(), rows.concat()));
+    })
 }
 
 /// The caller and both workers are on node 1; node 0 has no thread but in the dealing.
@@ -105,19 +117,21 @@ fn a_part_is_made_of_the_copy_of_whoever_takes_it() {
         };
         let expected = case.single.each_ref().map(product);
         let (came, both) = (Mutex::new(HashSet::new()), Barrier::new(2));
-        let look = |first: usize, y: &[f32]| {
+        let look = |own: &mut Vec<bool>, stretch: Stretch<'_>| {
             let new = came.lock().unwrap().insert(thread::current().id());
             if new {
                 // Neither thread may take all parts.
                 both.wait();
             }
             let node = usize::from(thread::current().name() == Some("cpu-1"));
-            y.iter().zip(&expected[node][first..]).all(|(a, b)| a.to_bits() == b.to_bits())
+            let expected = &expected[node][stretch.columns.clone()];
+            let mut made = stretch.rows().flatten().zip(expected);
+            own.push(made.all(|(a, b)| a.to_bits() == b.to_bits()));
         };
-        let (mut scratch, mut y, mut own) = (Scratch::default(), vec![0.0; N], Vec::new());
+        let mut scratch = Scratch::default();
         scratch.fill(&cpu, &Given::new(&x, 1), [&case.both]);
-        let product = Product::new(&case.both, &mut y);
-        scratch.multiply_and(&cpu, product, (false, &mut own), &look);
-        assert!(own.len() > 1 && own.iter().all(|&own| own), "{}: {own:?}", format.name());
+        let own = scratch.stretches(&cpu, (N, &case.both), &look);
+        let all = own.iter().flatten().all(|&own| own);
+        assert!(own.len() > 1 && all, "{}: {own:?}", format.name());
     }
 }

@@ -305,20 +305,40 @@ fn a_launch_of_many_products_equals_each_alone() {
     }
 }
 
+/// Each column of each row is in one stretch, with the bits that it has in the whole.
 #[test]
-fn the_first_outputs_alone_are_those_of_the_whole() {
+fn stretches_are_those_of_the_whole() {
     let mut random = Random::fresh();
-    let (rows, k, n) = (3, 256, 71);
-    let x = random.input(rows * k);
     for format in BLOCKS.into_iter().chain(FLOATS) {
+        let (rows, k, n) = (1 + random.bits() as usize % 19, 256, 900);
+        let x = random.input(rows * k);
         let case = Case::new(&mut random, format, n, k);
-        let whole = case.run(Isa::detect(), 2, &x);
-        for first in [0, 1, 16, 50, 64, n] {
-            let mut y = vec![f32::NAN; rows * first];
-            let mut products = [Product::first(first, &case.weight, &mut y)];
-            gemm(&Cpu::new(2), &mut Scratch::default(), &x, rows, &mut products);
-            for (y, whole) in y.chunks(first.max(1)).zip(whole.chunks(n)) {
-                assert_eq!(bits(y), bits(&whole[..first]), "{} {first}", format.name());
+        for isa in Isa::available() {
+            let whole = case.run(isa, 2, &x);
+            for first in [1, 50, 128, 129, 512, 513, n] {
+                let cpu = Cpu::new(1 + first % 3);
+                let mut input = Input::default();
+                input.fill(&cpu, &Given::new(&x, rows), Forms::of(isa, [&case.weight]));
+                let look = |found: &mut Vec<_>, stretch: Stretch<'_>| {
+                    assert_eq!(stretch.rows().count(), rows);
+                    found.push((
+                        stretch.columns.clone(),
+                        stretch.rows().flatten().copied().collect(),
+                    ));
+                };
+                let weight = (first, &case.weight);
+                let parts: Vec<Vec<(_, Vec<f32>)>> =
+                    cpu::stretches(isa, &cpu, &input, weight, &look);
+                let mut end = 0;
+                for (columns, found) in parts.iter().flatten() {
+                    assert_eq!((columns.start, columns.start % UNIT), (end, 0));
+                    end = columns.end;
+                    for (found, whole) in found.chunks(columns.len()).zip(whole.chunks(n)) {
+                        let name = format.name();
+                        assert_eq!(bits(found), bits(&whole[columns.clone()]), "{name} {isa:?}");
+                    }
+                }
+                assert_eq!(end, first);
             }
         }
     }

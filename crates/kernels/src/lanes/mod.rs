@@ -67,7 +67,12 @@ pub(crate) trait Lanes: Copy {
     fn largest(self, v: Self::F) -> f32 {
         let mut lanes = [0.0; LANES];
         self.store(v, &mut lanes);
-        lanes.into_iter().fold(f32::NAN, f32::max)
+        for half in [8, 4, 2, 1] {
+            for i in 0..half {
+                lanes[i] = lanes[i].max(lanes[i + half]);
+            }
+        }
+        lanes[0]
     }
 
     /// eˣ. Relative error below 3·10⁻⁷ on [-87, 88]; below that 0, above it e⁸⁸; NaN stays NaN.

@@ -4,8 +4,8 @@ use crate::client::{self, Answer, Response};
 use crate::document::Document;
 use device::{Cpu, Threads};
 use engine::draft::Scripted;
-use engine::{Engine, EngineOptions, Features, Pair, PairOptions, Parts, Target};
-use kernels::choose::{Draw, LogProbs, Shape};
+use engine::{Choosing, Engine, EngineOptions, Features, Pair, PairOptions, Parts, Target};
+use kernels::choose::LogProbs;
 use model::chat::ChatTemplate;
 use model::checkpoint::gguf;
 use model::pass::Pass;
@@ -319,7 +319,8 @@ impl Target for Script {
     }
 
     /// Keeps to its script where that is allowed, and says the first id that is where it is not.
-    fn choose(&mut self, _: &[usize], draws: &[Draw], shapes: &[Shape<'_>], out: &mut [u32]) {
+    fn choose(&mut self, rows: &Choosing<'_>, out: &mut [u32]) {
+        let Choosing { draws, shapes, .. } = *rows;
         for (i, (draw, out)) in draws.iter().zip(out).enumerate() {
             let wanted = (self.says)(draw.position as usize);
             let mask = shapes.get(i).and_then(|shape| shape.allowed);
