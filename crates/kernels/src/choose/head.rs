@@ -74,6 +74,8 @@ pub struct Choices {
     outputs: usize,
     /// `[rows, ids]`: logits of a list where their ids are.
     by_id: Vec<f32>,
+    /// For the stretches that are looked at.
+    room: Vec<f32>,
 }
 
 impl Choices {
@@ -118,9 +120,10 @@ impl Choices {
             logits: Disjoint::new(&mut self.logits),
             weights: Disjoint::new(&mut weights),
         };
-        let parts = scratch.stretches(cpu, (self.outputs, weight), &|seen, stretch| {
-            watch.look(seen, &stretch);
-        });
+        let parts =
+            scratch.stretches(cpu, (self.outputs, weight), &mut self.room, &|seen, stretch| {
+                watch.look(seen, &stretch);
+            });
         let (largest, mut chosen) = watch.choose(&parts);
         self.choose_later(cpu, (asked, outputs), &later, (&largest, &mut chosen));
         self.ids.clear();

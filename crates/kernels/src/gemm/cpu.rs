@@ -273,6 +273,7 @@ pub(super) fn stretches<T: Default + Send>(
     cpu: &Cpu,
     input: &Input,
     (n, weight): (usize, &Weight),
+    room: &mut Vec<f32>,
     look: &(dyn Fn(&mut T, Stretch<'_>) + Sync),
 ) -> Vec<T> {
     /// Outputs that are made at a time: a share of the second-level cache.
@@ -284,12 +285,15 @@ pub(super) fn stretches<T: Default + Send>(
     let bytes = n.div_ceil(LANES) * weight.panels.stride();
     let parts = parts(cpu, bytes, rows).min(units);
     let mut found: Vec<T> = (0..parts).map(|_| T::default()).collect();
-    let shared = Disjoint::new(&mut found);
+    let each = rows * stretch.min(units.div_ceil(parts.max(1)) * UNIT);
+    room.resize(parts * each, 0.0);
+    let (shared, room) = (Disjoint::new(&mut found), Disjoint::new(room));
     cpu.parallel_here(parts, &|here, part| {
         let mine = units * part / parts * UNIT..(units * (part + 1) / parts * UNIT).min(n);
-        // SAFETY: each part has its own element.
-        let found = unsafe { &mut shared.slice(part..part + 1)[0] };
-        let mut y = vec![0.0; rows * stretch.min(mine.len())];
+        // SAFETY: each part has its own element, and its own room.
+        let (found, y) = unsafe {
+            (&mut shared.slice(part..part + 1)[0], room.slice(part * each..(part + 1) * each))
+        };
         for first in mine.clone().step_by(stretch) {
             let columns = first..mine.end.min(first + stretch);
             let y = &mut y[..rows * columns.len()];

@@ -181,7 +181,8 @@ impl Scratch {
     }
 
     /// Computes the first `n` outputs of `weight` for the rows that [`Scratch::fill`] was given, in one launch, and keeps
-    /// none: a thread makes a stretch of columns in memory of its own, looks at it and forgets it. The columns are cut
+    /// none: a thread makes a stretch of columns in its part of `room`, which is memory that comes back from one
+    /// call to the next, looks at it and forgets it. The columns are cut
     /// into parts, for each of which `look` fills an element of the result, stretch by stretch in order; parts are in
     /// the order of their columns, and begin, as stretches do, at multiples of [`UNIT`].
     ///
@@ -191,9 +192,10 @@ impl Scratch {
         &self,
         cpu: &Cpu,
         (n, weight): (usize, &Weight),
+        room: &mut Vec<f32>,
         look: &(dyn Fn(&mut T, Stretch<'_>) + Sync),
     ) -> Vec<T> {
-        cpu::stretches(cpu::Isa::detect(), cpu, &self.input, (n, weight), look)
+        cpu::stretches(cpu::Isa::detect(), cpu, &self.input, (n, weight), room, look)
     }
 
     /// Computes `gated` of the rows that [`Scratch::fill`] was given, in one launch, and fills `next` with

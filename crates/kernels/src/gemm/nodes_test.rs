@@ -79,7 +79,7 @@ fn all(cpu: &Cpu, weight: &Weight, x: &[f32]) -> [Vec<u32>; 4] {
 
 /// All stretches of a product, part after part.
 fn stretches(cpu: &Cpu, scratch: &Scratch, weight: &Weight) -> Vec<Vec<(Range<usize>, Vec<f32>)>> {
-    scratch.stretches(cpu, (N, weight), &|found: &mut Vec<_>, stretch| {
+    scratch.stretches(cpu, (N, weight), &mut Vec::new(), &|found: &mut Vec<_>, stretch| {
         let rows: Vec<&[f32]> = stretch.rows().collect();
         found.push((stretch.columns.clone(), rows.concat()));
     })
@@ -130,7 +130,7 @@ fn a_part_is_made_of_the_copy_of_whoever_takes_it() {
         };
         let mut scratch = Scratch::default();
         scratch.fill(&cpu, &Given::new(&x, 1), [&case.both]);
-        let own = scratch.stretches(&cpu, (N, &case.both), &look);
+        let own = scratch.stretches(&cpu, (N, &case.both), &mut Vec::new(), &look);
         let all = own.iter().flatten().all(|&own| own);
         assert!(own.len() > 1 && all, "{}: {own:?}", format.name());
     }

@@ -328,7 +328,7 @@ fn stretches_are_those_of_the_whole() {
                 };
                 let weight = (first, &case.weight);
                 let parts: Vec<Vec<(_, Vec<f32>)>> =
-                    cpu::stretches(isa, &cpu, &input, weight, &look);
+                    cpu::stretches(isa, &cpu, &input, weight, &mut Vec::new(), &look);
                 let mut end = 0;
                 for (columns, found) in parts.iter().flatten() {
                     assert_eq!((columns.start, columns.start % UNIT), (end, 0));
