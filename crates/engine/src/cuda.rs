@@ -17,7 +17,9 @@ use kernels::choose::{Draw, Shape, choose, confidences, log_probs};
 use model::LoadError;
 use model::checkpoint::{Checkpoint, read_config};
 use model::config::ModelConfig;
-use model::cuda::{Capacity, CardModels, CardPair, Found, Ids, MOST_ADDITIONS, Origin, SLAB, Taps};
+use model::cuda::{
+    Capacity, CardModels, CardPair, Found, Ids, MOST_ADDITIONS, Origin, SLAB, TOGETHER, Taps,
+};
 use model::dflash_config::DflashConfig;
 use model::pass::Pass;
 use model::proposals::PROPOSED;
@@ -30,10 +32,6 @@ pub use model::cuda::{Card, CudaError, JobTiming};
 
 /// Bytes of the card that are left to the driver and to others.
 const RESERVE: usize = 256 << 20;
-
-/// Most rows of a step that is enqueued whole, from what the drafter takes in to what is chosen: see
-/// [`Target::ahead`].
-const AHEAD: usize = 16;
 
 /// A pair's models on a card.
 pub(crate) struct OnCard {
@@ -359,7 +357,7 @@ impl Target for CardTarget {
     }
 
     fn ahead(&self) -> usize {
-        AHEAD
+        TOGETHER
     }
 
     fn finish(&mut self) {
@@ -493,7 +491,7 @@ impl Drafter for CardDrafter {
         let Asked { counts, wanted, draws, shapes } = self.ask(rows);
         let by_card = |(draw, shape)| By::of(draw, shape) == By::Card;
         let simple = draws.iter().zip(&shapes).all(by_card);
-        if wanted.is_empty() || !simple || self.pass.rows() > AHEAD {
+        if wanted.is_empty() || !simple || self.pass.rows() > TOGETHER {
             return None;
         }
         let mut all = self.card.get().promise(&self.pass, &wanted, &draws).into_iter();
@@ -501,7 +499,7 @@ impl Drafter for CardDrafter {
         Some(Promise { stand_ins: stand_ins.collect() })
     }
 
-    fn keep(&mut self, promise: Promise, out: &mut [Draft]) {
+    fn redeem(&mut self, promise: Promise, out: &mut [Draft]) {
         let counts: Vec<usize> = promise.stand_ins.iter().map(Vec::len).collect();
         let found = self.card.get().promised();
         deal(found, &counts, out);

@@ -29,8 +29,6 @@ pub(crate) struct Forward {
     calibration: Calibration,
     /// The target's.
     stairs: Vec<usize>,
-    /// The drafter's.
-    blocks: Vec<usize>,
     pace: Pace,
     pass: Pass,
     /// An [`Entry`] a planned row of the last step.
@@ -148,7 +146,6 @@ impl Forward {
     ) -> Forward {
         Forward {
             stairs: target.stairs(),
-            blocks: drafter.blocks(),
             pace: Pace::default(),
             target,
             drafter,
@@ -191,7 +188,7 @@ impl Forward {
         if chosen.is_empty() {
             self.target.finish();
         }
-        let takes = promised.map_or(Duration::ZERO, |promised| self.keep(promised, &mut blocks));
+        let takes = promised.map_or(Duration::ZERO, |promised| self.redeem(promised, &mut blocks));
         let (mut outcomes, logprobs) = self.accept(&blocks, &chosen);
         let accepted = self.clock.now();
         for (block, outcome) in blocks.iter().zip(&mut outcomes) {
@@ -212,8 +209,11 @@ impl Forward {
         }
         let verified = self.clock.now();
         times.masks += pushed - accepted;
-        times.draft += takes;
-        times.verify = ((accepted - masked) + (verified - pushed)).saturating_sub(takes);
+        // The rest of what was promised was made in this time, too.
+        let whole = (accepted - masked) + (verified - pushed);
+        let rest = takes.saturating_sub(times.draft).min(whole);
+        times.draft += rest;
+        times.verify = whole - rest;
 
         self.absorb(&blocks, &outcomes);
         times.absorb += self.clock.now() - verified;
@@ -247,7 +247,7 @@ impl Forward {
         self.drafter.settle();
         let settled = self.clock.now();
         times.absorb = settled - start;
-        let positions = self.positions(&wanting);
+        let positions = wanting.iter().map(|row| self.drafter.positions(row.likely)).sum();
         let takes = match self.may_run_ahead(planned, &wanting) {
             true => self.pace.takes(positions),
             false => None,
@@ -261,6 +261,7 @@ impl Forward {
             let prices = wanting.iter().map(|row| row.judge.price());
             let rows = places.into_iter().zip(prices).collect();
             drafted.promised = Some(Promised { promise, rows, takes });
+            times.draft = self.clock.now() - settled;
             return drafted;
         }
         let mut proposals = vec![Draft::default(); wanting.len()];
@@ -284,15 +285,6 @@ impl Forward {
         drafted
     }
 
-    /// Positions that are drafted for these rows.
-    fn positions(&self, rows: &[DraftRow<'_>]) -> usize {
-        let block = |row: &DraftRow<'_>| {
-            let room = self.blocks.iter().find(|&&block| block > row.likely);
-            room.or(self.blocks.last()).copied().unwrap_or(1)
-        };
-        rows.iter().map(block).sum()
-    }
-
     /// Whether the drafts of `rows` may be verified before the host knows them: nothing that the host does to their
     /// logits depends on them, and verifying them all costs little.
     fn may_run_ahead(&self, planned: &[PlannedRow], rows: &[DraftRow<'_>]) -> bool {
@@ -303,17 +295,19 @@ impl Forward {
     }
 
     /// Puts the drafts that were promised in the place of what stood for them. Returns how long they took.
-    fn keep(&mut self, promised: Promised, blocks: &mut [Block<'_>]) -> Duration {
+    fn redeem(&mut self, promised: Promised, blocks: &mut [Block<'_>]) -> Duration {
         let Promised { promise, rows, takes } = promised;
         let mut drafts = vec![Draft::default(); rows.len()];
-        self.drafter.keep(promise, &mut drafts);
+        self.drafter.redeem(promise, &mut drafts);
         let most = self.drafter.block() - 1;
-        for ((place, price), draft) in rows.into_iter().zip(drafts) {
+        for (&(place, price), draft) in rows.iter().zip(drafts) {
             let (block, Draft { tokens, confidences }) = (&mut blocks[place], draft);
             assert_eq!(tokens.len(), block.drafts.len(), "as many drafts as were promised");
             let chances = Judge::new(&self.calibration, price).judged(&confidences, most);
-            self.calibration.look(&confidences);
             (block.drafts, block.judged) = (tokens, Judged { confidences, chances });
+        }
+        for (place, _) in rows {
+            self.calibration.look(&blocks[place].judged.confidences);
         }
         takes
     }

@@ -21,8 +21,8 @@ pub trait Target: Send {
         Vec::new()
     }
 
-    /// Most rows of a pass with drafts that nobody waited for: verifying so many costs less more than verifying few
-    /// does than waiting to see which are worth it. None where tokens have to be told.
+    /// Most rows of a pass with drafts that nobody waited for: what verifying so many costs beyond verifying few is less
+    /// than the wait to see which are worth it. None where tokens have to be told.
     fn ahead(&self) -> usize {
         0
     }

@@ -30,6 +30,11 @@ pub trait Drafter: Send {
         vec![self.block()]
     }
 
+    /// Positions that are drafted where there is to be room for `likely` drafts.
+    fn positions(&self, likely: usize) -> usize {
+        self.blocks().into_iter().find(|&block| block > likely).unwrap_or(self.block())
+    }
+
     /// Target layers whose outputs [`Drafter::absorb`] wants, ascending.
     fn taps(&self) -> &[usize];
 
@@ -50,7 +55,7 @@ pub trait Drafter: Send {
     ///
     /// # Panics
     /// When it was not this drafter that promised it.
-    fn keep(&mut self, _promise: Promise, _out: &mut [Draft]) {
+    fn redeem(&mut self, _promise: Promise, _out: &mut [Draft]) {
         panic!("this drafter promises nothing")
     }
 

@@ -86,8 +86,7 @@ impl<F: FnMut(u64, usize, usize) -> Option<Fate> + Send> Simulated<F> {
 
     fn drafts(&mut self, row: &DraftRow<'_>, out: &mut Draft) {
         let mut right = true;
-        let room = self.blocks.iter().find(|&&block| block > row.likely);
-        let width = room.map_or(row.width, |&block| row.width.min(block));
+        let width = row.width.min(self.positions(row.likely));
         for place in 0..width - 1 {
             let fate = (self.fate)(row.request, row.len + place + 1, place);
             let Some((token, chance)) = fate else { return };
@@ -130,9 +129,9 @@ impl<F: FnMut(u64, usize, usize) -> Option<Fate> + Send> Drafter for Simulated<F
         Some(Promise { stand_ins })
     }
 
-    fn keep(&mut self, _promise: Promise, out: &mut [Draft]) {
+    fn redeem(&mut self, _promise: Promise, out: &mut [Draft]) {
         let (inner, own) = self.promised.take().expect("something was promised");
-        self.inner.keep(inner, &mut vec![Draft::default(); out.len()]);
+        self.inner.redeem(inner, &mut vec![Draft::default(); out.len()]);
         out.clone_from_slice(&own);
     }
 
@@ -313,7 +312,7 @@ mod tests {
             Some(Promise { stand_ins: vec![vec![1000; 3]; rows.len()] })
         }
 
-        fn keep(&mut self, promise: Promise, out: &mut [Draft]) {
+        fn redeem(&mut self, promise: Promise, out: &mut [Draft]) {
             assert_eq!(promise.stand_ins.len(), out.len());
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -331,7 +330,7 @@ mod tests {
         assert_eq!(promise.stand_ins, std::slice::from_ref(&own));
         assert_eq!(kept.load(Ordering::Relaxed), 0);
         let mut out = vec![Draft::default()];
-        drafter.keep(promise, &mut out);
+        drafter.redeem(promise, &mut out);
         assert_eq!((&out[0].tokens, kept.load(Ordering::Relaxed)), (&own, 1));
         let mut alone = Simulated::new(Box::new(NoDrafter), WIDTH, fate);
         assert!(alone.promise(&[row(WIDTH - 1)]).is_none());

@@ -53,8 +53,8 @@ impl Drafter for Witness {
         self.inner.promise(rows)
     }
 
-    fn keep(&mut self, promise: Promise, out: &mut [Draft]) {
-        self.inner.keep(promise, out);
+    fn redeem(&mut self, promise: Promise, out: &mut [Draft]) {
+        self.inner.redeem(promise, out);
         let mut log = self.log.lock().expect("no test failed");
         for (&place, draft) in self.promised.iter().zip(out) {
             let worth = draft.tokens.len();

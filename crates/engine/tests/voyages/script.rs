@@ -321,7 +321,8 @@ impl Drafter for ScriptDrafter {
         Some(Promise { stand_ins })
     }
 
-    fn keep(&mut self, _promise: Promise, out: &mut [Draft]) {
+    fn redeem(&mut self, _promise: Promise, out: &mut [Draft]) {
+        self.promises.left.lock().unwrap().tokens.clear();
         out.clone_from_slice(&std::mem::take(&mut self.promised));
     }
 

@@ -28,7 +28,7 @@ pub(super) fn larger(a: Largest, b: Largest) -> Largest {
 pub enum Outputs<'a> {
     /// The first so many, each for the id that is its number.
     First(usize),
-    /// All, for ascending ids of so many that there are.
+    /// The first ones, for these ids, which ascend, of so many that there are.
     Listed(&'a [u32], usize),
 }
 
@@ -84,7 +84,7 @@ impl Choices {
     /// have a shape or filters, whose logits are kept for that.
     ///
     /// # Panics
-    /// When the weight has other outputs, or lengths do not match.
+    /// When the weight has fewer outputs, or lengths do not match.
     pub fn make(
         &mut self,
         cpu: &Cpu,

@@ -191,7 +191,10 @@ struct Cut {
     }
 };
 
-static __device__ float inverse_of(float temperature) { return fminf(1.0f / temperature, 3.402823466e38f); }
+static __device__ float inverse_of(float temperature)
+{
+    return fmaxf(fminf(1.0f / temperature, 3.402823466e38f), 1e-30f);
+}
 
 // Rows that are sampled: their best score and its token, chunk by chunk. The token is chosen for the
 // position `positions[row] + shift`. Without `cuts` all tokens are left.

@@ -65,7 +65,8 @@ pub struct LogProbs {
 /// Chooses a token for each row of `logits` (`[draws.len(), vocab]`) among ids below `allowed`
 /// (a tokenizer may have fewer tokens than the embedding has rows). `shapes` has one for each row,
 /// or none at all; a row's own is applied first. Filters apply in the order temperature, top-k,
-/// top-p, min-p; equal logits rank by id. NaN counts as −∞, the lowest logit.
+/// top-p, min-p; equal logits rank by id. NaN counts as −∞, the lowest logit. A temperature counts as one from 10⁻³⁸ to
+/// 10³⁰, about.
 ///
 /// A row whose largest logit is infinite has no probabilities: its choice is greedy. Where no logit
 /// is above −∞ it is what [`Shape::allowed`] says.

@@ -10,9 +10,9 @@ pub const SOURCE: Source = source!("gather");
 
 type RowsOf = (In<u16>, In<u32>, Writes<u16>, u32);
 type WordsTo = (In<u32>, Writes<u32>, Writes<u32>);
-type Keep = (In<u32>, Writes<u32>);
+type Resolve = (In<u32>, Writes<u32>);
 
-/// What stands for a word that is not known yet: see [`Gather::keep`].
+/// What stands for a word that is not known yet: see [`Gather::resolve`].
 ///
 /// # Panics
 /// When there are not so many words.
@@ -31,7 +31,7 @@ pub fn is_promised(word: u32) -> bool {
 pub struct Gather {
     rows_of: Kernel<RowsOf>,
     words_to: Kernel<WordsTo>,
-    keep: Kernel<Keep>,
+    resolve: Kernel<Resolve>,
 }
 
 impl Gather {
@@ -46,7 +46,7 @@ impl Gather {
         unsafe {
             let rows_of = module.early_kernel("rows_of", 0)?;
             let words_to = module.early_kernel("words_to", 0)?;
-            Ok(Gather { rows_of, words_to, keep: module.early_kernel("keep", 0)? })
+            Ok(Gather { rows_of, words_to, resolve: module.early_kernel("resolve", 0)? })
         }
     }
 
@@ -88,9 +88,9 @@ impl Gather {
 
     /// Every one of `words` that is the [`promise`] of a number becomes the word of `from` with that number; one
     /// outside of `from` ends the device.
-    pub fn keep(&self, queue: &Queue, from: CudaSlice<'_, u32>, words: CudaSliceMut<'_, u32>) {
+    pub fn resolve(&self, queue: &Queue, from: CudaSlice<'_, u32>, words: CudaSliceMut<'_, u32>) {
         if !words.is_empty() {
-            queue.launch(&self.keep, threads_for(words.len(), 128), (from, words));
+            queue.launch(&self.resolve, threads_for(words.len(), 128), (from, words));
         }
     }
 }

@@ -28,7 +28,7 @@ extern "C" __global__ void words_to(const u32 *from, u64 from_len, u32 *first, u
 }
 
 // A word whose highest bit is set is the number, below that bit, of one of `from`, whose place it takes.
-extern "C" __global__ void keep(const u32 *from, u64 from_len, u32 *words, u64 words_len)
+extern "C" __global__ void resolve(const u32 *from, u64 from_len, u32 *words, u64 words_len)
 {
     wait_for_earlier();
     for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < words_len; i += gridDim.x * (u64)blockDim.x) {

@@ -156,7 +156,7 @@ fn rows_and_words_are_brought_as_they_are() {
 }
 
 #[test]
-fn promised_words_are_kept_and_others_stay() {
+fn promised_words_are_resolved_and_others_stay() {
     let (card, mut random) = (card(), Random::fresh());
     let gather = Gather::load(&card.cuda).expect("what gathers loads");
     let lane = &card.lanes.forward;
@@ -172,9 +172,9 @@ fn promised_words_are_kept_and_others_stay() {
     let (from, words) = (card.put(&made), told.iter().map(|&(word, _)| word).collect::<Vec<_>>());
     let mut words = card.put(&words);
     lane.launch(
-        "keep",
+        "resolve",
         (lane.queue(), from.read(lane).view(), words.write(lane).view()),
-        move |(queue, from, words)| gather.keep(queue, from, words),
+        move |(queue, from, words)| gather.resolve(queue, from, words),
     );
     let want: Vec<u32> = told.iter().map(|&(word, kept)| kept.unwrap_or(word)).collect();
     assert_eq!(card.get(&words), want);

@@ -25,6 +25,7 @@ mod short;
 
 pub use card::Card;
 pub use device::cuda::{CudaError, JobTiming};
+pub use job::TOGETHER;
 pub use load::{CardModels, Origin};
 pub use pass::{Ids, Taps};
 pub use room::{Capacity, MOST_ADDITIONS, SLAB};

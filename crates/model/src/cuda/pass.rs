@@ -462,7 +462,7 @@ impl Program {
             Tokens::Promised => {
                 let scratch = &mut work.scratch;
                 let tokens = scratch.batch.range(cut.regions.tokens());
-                self.kernels.gather.keep(work.queue, scratch.chosen.read(), tokens);
+                self.kernels.gather.resolve(work.queue, scratch.chosen.read(), tokens);
             }
         }
         let drafter = self.plan.drafter.as_ref();

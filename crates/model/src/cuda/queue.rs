@@ -55,32 +55,32 @@ impl CardPair {
 
     /// Enqueues what waits.
     pub(super) fn flush(&mut self) {
-        let mut jobs = std::mem::take(&mut self.waiting);
+        let jobs = std::mem::take(&mut self.waiting);
+        if jobs.is_empty() {
+            return;
+        }
+        let whole = lay(&jobs, self.room.said());
         let verify = |job: &Job| matches!(job.what, What::Verify { .. });
         match jobs.iter().position(verify) {
-            Some(first) if first > 0 && !self.comes_often(&jobs) => {
-                let behind = jobs.split_off(first);
-                self.send(&jobs);
-                self.send(&behind);
+            Some(first) if first > 0 && !self.comes_often(&whole.1) => {
+                let (before, behind) = jobs.split_at(first);
+                for some in [before, behind] {
+                    self.send(some, lay(some, self.room.said()));
+                }
             }
-            _ => self.send(&jobs),
+            _ => self.send(&jobs, whole),
         }
     }
 
     /// Whether such a sequence came often. This is one more of it.
-    fn comes_often(&mut self, jobs: &[Job]) -> bool {
-        let (_, parts) = lay(jobs, self.room.said());
-        let seen = self.graphs.entry(parts).or_default();
+    fn comes_often(&mut self, parts: &[Part]) -> bool {
+        let seen = self.graphs.entry(parts.to_vec()).or_default();
         seen.times += 1;
         seen.times >= WORTH_ONE_GRAPH
     }
 
-    /// Enqueues programs together.
-    fn send(&mut self, jobs: &[Job]) {
-        if jobs.is_empty() {
-            return;
-        }
-        let (words, parts) = lay(jobs, self.room.said());
+    /// Enqueues programs together, as they were laid out.
+    fn send(&mut self, jobs: &[Job], (words, parts): (Vec<u32>, Vec<Part>)) {
         let often = |job: &Job| job.often == Often::Yes;
         self.tell(&words);
         self.enqueue(parts, if jobs.iter().all(often) { Often::Yes } else { Often::No });

@@ -101,7 +101,8 @@ pub(crate) struct Scratch<'j> {
     pub(crate) angles: CudaSliceMut<'j, f32>,
     pub(crate) positions: CudaSliceMut<'j, u32>,
     pub(crate) slots: CudaSliceMut<'j, u32>,
-    /// What was chosen for each row; behind those of a drafter how sure it is of each, floats.
+    /// What was chosen for each row; behind those of a drafter how sure it is of each, floats. Of a place behind others
+    /// that are still to be read it begins there.
     pub(crate) chosen: CudaSliceMut<'j, u32>,
     /// `[SLAB, vocab]`, and room to align each row.
     pub(crate) logits: CudaSliceMut<'j, f32>,
