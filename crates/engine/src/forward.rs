@@ -248,6 +248,7 @@ impl Forward {
         let settled = self.clock.now();
         times.absorb = settled - start;
         let positions = wanting.iter().map(|row| self.drafter.positions(row.likely)).sum();
+        let prices: Vec<f32> = wanting.iter().map(|row| row.judge.price()).collect();
         let takes = match self.may_run_ahead(planned, &wanting) {
             true => self.pace.takes(positions),
             false => None,
@@ -258,7 +259,6 @@ impl Forward {
             for (&place, own) in places.iter().zip(&promise.stand_ins) {
                 drafted.drafts[place].clone_from(own);
             }
-            let prices = wanting.iter().map(|row| row.judge.price());
             let rows = places.into_iter().zip(prices).collect();
             drafted.promised = Some(Promised { promise, rows, takes });
             times.draft = self.clock.now() - settled;
@@ -270,19 +270,25 @@ impl Forward {
         times.draft = self.clock.now() - settled;
         self.pace.learn(positions, times.draft);
         let counts = self.counts(planned, &wanting, &proposals);
-        let most = self.drafter.block() - 1;
-        let proposals = proposals.into_iter().zip(counts);
-        for ((&place, row), (draft, count)) in places.iter().zip(&wanting).zip(proposals) {
-            let Draft { mut tokens, confidences } = draft;
+        let judged = self.judge(&prices, proposals);
+        for ((place, (mut tokens, judged)), count) in places.into_iter().zip(judged).zip(counts) {
             tokens.truncate(count);
-            drafted.drafts[place] = tokens;
-            let chances = row.judge.judged(&confidences, most);
-            drafted.judged[place] = Judged { chances, confidences };
-        }
-        for place in places {
-            self.calibration.look(&drafted.judged[place].confidences);
+            (drafted.drafts[place], drafted.judged[place]) = (tokens, judged);
         }
         drafted
+    }
+
+    /// What is known of drafts, of each of which so much is wanted, beside their tokens. All are judged by what was
+    /// known before.
+    fn judge(&mut self, prices: &[f32], drafts: Vec<Draft>) -> Vec<(Vec<u32>, Judged)> {
+        let most = self.drafter.block() - 1;
+        let one = |(&price, Draft { tokens, confidences }): (&f32, Draft)| {
+            let chances = Judge::new(&self.calibration, price).judged(&confidences, most);
+            (tokens, Judged { confidences, chances })
+        };
+        let judged: Vec<_> = prices.iter().zip(drafts).map(one).collect();
+        judged.iter().for_each(|(_, judged)| self.calibration.look(&judged.confidences));
+        judged
     }
 
     /// Whether the drafts of `rows` may be verified before the host knows them: nothing that the host does to their
@@ -299,15 +305,11 @@ impl Forward {
         let Promised { promise, rows, takes } = promised;
         let mut drafts = vec![Draft::default(); rows.len()];
         self.drafter.redeem(promise, &mut drafts);
-        let most = self.drafter.block() - 1;
-        for (&(place, price), draft) in rows.iter().zip(drafts) {
-            let (block, Draft { tokens, confidences }) = (&mut blocks[place], draft);
+        let (places, prices): (Vec<usize>, Vec<f32>) = rows.into_iter().unzip();
+        for (place, (tokens, judged)) in places.into_iter().zip(self.judge(&prices, drafts)) {
+            let block = &mut blocks[place];
             assert_eq!(tokens.len(), block.drafts.len(), "as many drafts as were promised");
-            let chances = Judge::new(&self.calibration, price).judged(&confidences, most);
-            (block.drafts, block.judged) = (tokens, Judged { confidences, chances });
-        }
-        for (place, _) in rows {
-            self.calibration.look(&blocks[place].judged.confidences);
+            (block.drafts, block.judged) = (tokens, judged);
         }
         takes
     }
