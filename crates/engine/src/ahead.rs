@@ -9,6 +9,10 @@ use std::time::Duration;
 /// nothing in between only the whole is seen, and what is planned depends on both parts.
 const AGAIN: usize = 32;
 
+/// Of so many first times the least counts: what is made ready when drafts first come takes long, and is no reason to
+/// draft less.
+const FIRST: usize = 3;
+
 /// Share of a time that was longer than those before it.
 const LONGER: u32 = 8;
 
@@ -27,6 +31,8 @@ pub(crate) struct Pace(HashMap<usize, Known>);
 
 struct Known {
     takes: Duration,
+    /// How often it was seen.
+    seen: usize,
     /// How often that was asked since.
     asked: usize,
 }
@@ -36,14 +42,19 @@ impl Pace {
     pub(crate) fn takes(&mut self, positions: usize) -> Option<Duration> {
         let known = self.0.get_mut(&positions)?;
         known.asked += 1;
-        (known.asked < AGAIN).then_some(known.takes)
+        (known.seen >= FIRST && known.asked < AGAIN).then_some(known.takes)
     }
 
-    /// Somebody waited for so many positions. What is made ready when it first comes takes long once.
+    /// Somebody waited for so many positions.
     pub(crate) fn learn(&mut self, positions: usize, took: Duration) {
-        let known = self.0.entry(positions).or_insert(Known { takes: took, asked: 0 });
+        let known = self.0.entry(positions).or_insert(Known { takes: took, seen: 0, asked: 0 });
         known.asked = 0;
-        known.takes = took.min(known.takes + took.saturating_sub(known.takes) / LONGER);
+        known.seen += 1;
+        let longer = match known.seen {
+            ..=FIRST => Duration::ZERO,
+            _ => took.saturating_sub(known.takes) / LONGER,
+        };
+        known.takes = took.min(known.takes + longer);
     }
 }
 
@@ -57,7 +68,10 @@ mod tests {
     fn drafts_are_waited_for_until_it_is_known_how_long_they_take() {
         let mut pace = Pace::default();
         assert_eq!(pace.takes(16), None);
-        pace.learn(16, 3 * MS);
+        for times in [9, 3, 4] {
+            assert_eq!(pace.takes(16), None, "what is made ready first takes long");
+            pace.learn(16, times * MS);
+        }
         assert_eq!(pace.takes(8), None, "that is another width");
         for _ in 1..AGAIN {
             assert_eq!(pace.takes(16), Some(3 * MS));
@@ -70,7 +84,7 @@ mod tests {
     #[test]
     fn one_long_wait_says_little() {
         let mut pace = Pace::default();
-        pace.learn(4, MS);
+        (0..FIRST).for_each(|_| pace.learn(4, MS));
         pace.learn(4, 9 * MS);
         assert_eq!(pace.takes(4), Some(2 * MS));
         pace.learn(4, MS);

@@ -36,6 +36,13 @@ pub struct StepTimes {
     pub absorb: Duration,
 }
 
+impl StepTimes {
+    /// Of all parts.
+    pub fn total(&self) -> Duration {
+        self.draft + self.masks + self.verify + self.absorb
+    }
+}
+
 impl AddAssign for StepTimes {
     fn add_assign(&mut self, other: StepTimes) {
         self.draft += other.draft;

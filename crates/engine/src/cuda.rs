@@ -7,10 +7,12 @@
 //! Which of these ways a row takes follows from its request and its position alone, so drafting does not change
 //! it.
 
-use crate::draft::{Draft, DraftRow, Drafter, Features, NoDrafter, Promise, in_reach, shape};
+use crate::draft::{
+    Draft, DraftRow, Drafter, Features, Follows, NoDrafter, Promise, in_reach, shape,
+};
 use crate::memory::Geometry;
 use crate::pair::{Faces, Models, Pair, PairOptions, TargetFiles};
-use crate::target::{Choosing, Target};
+use crate::target::{Choosing, Left, Target};
 use crate::{EngineOptions, LogProbs};
 use device::Cpu;
 use kernels::choose::{Draw, Shape, choose, confidences, log_probs};
@@ -18,7 +20,8 @@ use model::LoadError;
 use model::checkpoint::{Checkpoint, read_config};
 use model::config::ModelConfig;
 use model::cuda::{
-    Capacity, CardModels, CardPair, Found, Ids, MOST_ADDITIONS, Origin, SLAB, TOGETHER, Taps,
+    Capacity, CardModels, CardPair, Found, Ids, MOST_ADDITIONS, MOST_LEFT, Origin, SLAB, TOGETHER,
+    Taps,
 };
 use model::dflash_config::DflashConfig;
 use model::pass::Pass;
@@ -238,8 +241,7 @@ enum By {
 
 impl By {
     fn of(draw: &Draw, shape: &Shape<'_>) -> By {
-        let filtered = draw.top_k != 0 || draw.top_p < 1.0 || draw.min_p > 0.0;
-        match (shape.is_plain(), filtered) {
+        match (shape.is_plain(), draw.filters()) {
             (true, true) => By::Filters,
             (true, false) => By::Card,
             (false, _) if shape.additions.len() > MOST_ADDITIONS => By::Host,
@@ -342,13 +344,30 @@ struct Slab {
     logits: Vec<f32>,
 }
 
-impl Target for CardTarget {
-    fn forward(&mut self, pass: &Pass, taps: &[usize]) {
-        let taps = if taps.is_empty() { Taps::Drop } else { Taps::Keep };
+/// Choices on their way from the card.
+struct OnItsWay(model::cuda::Left);
+
+impl Left for OnItsWay {
+    fn read(self: Box<Self>) -> Vec<u32> {
+        self.0.read()
+    }
+}
+
+impl CardTarget {
+    /// Notes what `pass` will leave for the drafter, which wants the outputs of these layers.
+    fn taps(&mut self, pass: &Pass, layers: &[usize]) -> Taps {
+        let taps = if layers.is_empty() { Taps::Drop } else { Taps::Keep };
         self.left = match taps {
             Taps::Drop => 0..0,
             Taps::Keep => 0..pass.rows(),
         };
+        taps
+    }
+}
+
+impl Target for CardTarget {
+    fn forward(&mut self, pass: &Pass, taps: &[usize]) {
+        let taps = self.taps(pass, taps);
         self.card.get().forward(pass, taps);
     }
 
@@ -358,6 +377,15 @@ impl Target for CardTarget {
 
     fn ahead(&self) -> usize {
         TOGETHER
+    }
+
+    fn leaves(&self) -> usize {
+        MOST_LEFT
+    }
+
+    fn leave(&mut self, pass: &Pass, taps: &[usize], draws: &[Draw]) -> Box<dyn Left> {
+        let taps = self.taps(pass, taps);
+        Box::new(OnItsWay(self.card.get().leave(pass, taps, draws)))
     }
 
     fn finish(&mut self) {
@@ -435,7 +463,7 @@ impl CardDrafter {
             }
             let (first, block) = (self.pass.rows(), self.config.holding(row.likely + 1));
             tokens[0] = row.anchor;
-            self.pass.push_block(&tokens[..block], row.len, row.pages);
+            self.pass.push_block(&tokens[..block], row.start(), row.pages);
             *count = row.width.min(block) - 1;
             for j in 1..=*count {
                 let position = row.draw.position + j as u32 - 1;
@@ -487,6 +515,10 @@ impl Drafter for CardDrafter {
         deal(found, &counts, out);
     }
 
+    fn follows(&self) -> Follows {
+        Follows::Blocks
+    }
+
     fn promise(&mut self, rows: &[DraftRow<'_>]) -> Option<Promise> {
         let Asked { counts, wanted, draws, shapes } = self.ask(rows);
         let by_card = |(draw, shape)| By::of(draw, shape) == By::Card;
@@ -494,15 +526,14 @@ impl Drafter for CardDrafter {
         if wanted.is_empty() || !simple || self.pass.rows() > TOGETHER {
             return None;
         }
-        let mut all = self.card.get().promise(&self.pass, &wanted, &draws).into_iter();
-        let stand_ins = counts.into_iter().map(|count| all.by_ref().take(count).collect());
-        Some(Promise { stand_ins: stand_ins.collect() })
-    }
-
-    fn redeem(&mut self, promise: Promise, out: &mut [Draft]) {
-        let counts: Vec<usize> = promise.stand_ins.iter().map(Vec::len).collect();
-        let found = self.card.get().promised();
-        deal(found, &counts, out);
+        let (all, promised) = self.card.get().promise(&self.pass, &wanted, &draws);
+        let mut all = all.into_iter();
+        let stand_ins = counts.iter().map(|&count| all.by_ref().take(count).collect());
+        Some(Promise::new(stand_ins.collect(), move || {
+            let mut out = vec![Draft::default(); counts.len()];
+            deal(promised.found().clone(), &counts, &mut out);
+            out
+        }))
     }
 
     /// # Panics

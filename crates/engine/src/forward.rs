@@ -3,18 +3,22 @@
 
 use crate::ahead::{Pace, Promised};
 use crate::counters::StepTimes;
-use crate::draft::{Calibration, Draft, DraftRow, Drafter, Judge};
+use crate::draft::{Calibration, Draft, DraftRow, Drafter, Follows, Judge};
 use crate::fit::{Open, fit};
 use crate::guide::{self, Followed, Guide, Mask};
 use crate::holders::Holders;
+use crate::left::{Coming, Judged, LeftRow, LeftStep, ReadStep, Steps, Unknown};
 use crate::output::PromptToken;
+use crate::report::{Aside, Entry, Report};
 use crate::shaper::Shaper;
-use crate::target::{Choosing, Target};
-use device::Clock;
+use crate::target::{Choosing, Features, Target};
+use device::{Clock, Fence};
 use kernels::accept::accept;
 use kernels::choose::{Draw, Kept, LogProbs, Shape};
-use model::pass::{Pass, slot};
-use schedule::{Absorb, Chances, PlannedRow, RowEnd, RowOutcome, Scores, Then, Work};
+use model::pass::{Pass, Start, slot};
+use schedule::{Absorb, PlannedRow, RowOutcome, Scores, Then, Work};
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What the forward lane owns alone.
@@ -30,6 +34,10 @@ pub(crate) struct Forward {
     /// The target's.
     stairs: Vec<usize>,
     pace: Pace,
+    /// Most rows of a step that is left.
+    leaves: usize,
+    /// Those that were left and not read here.
+    left: Steps,
     pass: Pass,
     /// An [`Entry`] a planned row of the last step.
     results: Vec<u32>,
@@ -45,60 +53,6 @@ pub(crate) struct StepMemory<'j> {
     pub(crate) anchors: &'j mut [u32],
     /// Elements of an entry.
     pub(crate) stride: usize,
-}
-
-/// What the host alone measures or formats; no device needs it to go on.
-pub(crate) struct Aside {
-    /// For each planned row, an entry a token when the request asked for them.
-    pub(crate) logprobs: Vec<Vec<LogProbs>>,
-    /// For each planned row, the prompt tokens that it was to report.
-    pub(crate) prompts: Vec<Vec<PromptToken>>,
-    /// For each planned row, what its block looked at.
-    pub(crate) drafts: Vec<Vec<u32>>,
-    pub(crate) times: StepTimes,
-}
-
-/// A planned row's results as words: count, accepted, drafted, end, chances, then the tokens.
-pub(crate) struct Entry;
-
-impl Entry {
-    /// Where the tokens begin.
-    const TOKENS: usize = 4 + Chances::WORDS;
-
-    /// Elements of an entry for blocks of up to `width` tokens.
-    pub(crate) const fn stride(width: usize) -> usize {
-        Entry::TOKENS + width
-    }
-
-    fn write(words: &mut [u32], outcome: &RowOutcome) {
-        let tokens = &outcome.tokens;
-        words[..4].copy_from_slice(&[
-            tokens.len() as u32,
-            outcome.accepted as u32,
-            outcome.drafted as u32,
-            outcome.end.map_or(0, |end| match end {
-                RowEnd::Complete => 1,
-                RowEnd::Stuck => 2,
-            }),
-        ]);
-        words[4..Entry::TOKENS].copy_from_slice(&outcome.chances.to_words());
-        words[Entry::TOKENS..][..tokens.len()].copy_from_slice(tokens);
-    }
-
-    pub(crate) fn read(words: &[u32]) -> RowOutcome {
-        RowOutcome {
-            tokens: words[Entry::TOKENS..][..words[0] as usize].to_vec(),
-            accepted: words[1] as usize,
-            drafted: words[2] as usize,
-            chances: Chances::from_words(std::array::from_fn(|i| words[4 + i])),
-            end: match words[3] {
-                0 => None,
-                1 => Some(RowEnd::Complete),
-                2 => Some(RowEnd::Stuck),
-                other => panic!("expected an end of 0, 1 or 2, not {other}"),
-            },
-        }
-    }
 }
 
 /// A planned row once the device's own length is known.
@@ -120,20 +74,23 @@ struct Block<'j> {
     masks: Vec<Mask>,
 }
 
-/// What is known of a row's drafts before they are verified, those that are not worth it included.
-#[derive(Clone, Default)]
-struct Judged {
-    confidences: Vec<f32>,
-    chances: Chances,
-}
-
 /// What there is of the planned rows' drafts before they are verified, nothing for chunks.
 struct Drafted {
     /// The proposals that are worth verifying, or what stands for them.
     drafts: Vec<Vec<u32>>,
     /// What is known of all proposals.
     judged: Vec<Judged>,
-    promised: Option<Promised>,
+    made: Made,
+}
+
+/// How drafts were made.
+enum Made {
+    /// There are none.
+    None,
+    /// Somebody waited for them.
+    Told,
+    /// They are still to come.
+    Promised(Promised),
 }
 
 impl Forward {
@@ -142,11 +99,17 @@ impl Forward {
         drafter: Box<dyn Drafter>,
         page_size: usize,
         vocab: usize,
-        clock: &Clock,
+        (clock, fence): (&Clock, Fence),
     ) -> Forward {
         Forward {
             stairs: target.stairs(),
             pace: Pace::default(),
+            leaves: match fence {
+                Fence::Fine => target.leaves(),
+                // Whoever waits for a whole step waits for what it chose.
+                Fence::SelfFence | Fence::Coarse => 0,
+            },
+            left: Steps::default(),
             target,
             drafter,
             page_size,
@@ -160,8 +123,13 @@ impl Forward {
         }
     }
 
-    /// Runs the step `planned`.
-    pub(crate) fn run(&mut self, planned: &[PlannedRow], mut memory: StepMemory<'_>) -> Aside {
+    /// Runs the step `planned`, or leaves it.
+    pub(crate) fn run(&mut self, planned: &[PlannedRow], mut memory: StepMemory<'_>) -> Report {
+        // The host has landed all but the last step, or this one would not be planned yet.
+        self.catch_up(Unknown::Last, &mut memory);
+        self.absorb_left(&memory);
+        // And the plan may know how the last one ended.
+        self.catch_up(Unknown::Unread, &mut memory);
         let mut times = StepTimes::default();
         self.shapers.begin(planned, |row| row.shaped.clone().map(Shaper::new));
         let start = self.clock.now();
@@ -169,17 +137,44 @@ impl Forward {
         self.guides
             .begin(planned, |row| row.constrained.as_deref().map(|told| Guide::new(told, vocab)));
         times.masks = self.clock.now() - start;
-        let Drafted { mut drafts, judged, promised } = self.draft(planned, &memory, &mut times);
+        let may_leave = self.may_leave(planned, &memory);
+        if !may_leave {
+            self.catch_up(Unknown::Nothing, &mut memory);
+        }
+        let Drafted { mut drafts, judged, made } = self.draft(planned, &mut memory, &mut times);
         let drafted = self.clock.now();
         let followed = guide::follow(&mut self.guides, planned, &mut drafts);
         let masked = self.clock.now();
         times.masks += masked - drafted;
 
         let drafts = drafts.into_iter().zip(followed).zip(judged);
-        let mut blocks = self.build(planned, drafts, &memory);
+        let blocks = self.build(planned, drafts, &memory);
+        match made {
+            Made::None if may_leave => {
+                Report::Left(self.leave(&blocks, None, start, memory.stride))
+            }
+            Made::Promised(promised) if may_leave => {
+                Report::Left(self.leave(&blocks, Some(promised), start, memory.stride))
+            }
+            Made::None | Made::Told => {
+                Report::Done(self.verify(blocks, None, (masked, times), memory))
+            }
+            Made::Promised(promised) => {
+                Report::Done(self.verify(blocks, Some(promised), (masked, times), memory))
+            }
+        }
+    }
+
+    /// Verifies what was laid out at `begin`, and waits for it.
+    fn verify(
+        &mut self,
+        mut blocks: Vec<Block<'_>>,
+        promised: Option<Promised>,
+        (begin, mut times): (Duration, StepTimes),
+        mut memory: StepMemory<'_>,
+    ) -> Aside {
         if self.pass.rows() > 0 {
-            let absorbing = planned.iter().any(|row| row.absorb == Absorb::Keep);
-            let taps = if absorbing { self.drafter.taps() } else { &[] };
+            let taps = taps(&*self.drafter, &blocks);
             self.target.forward(&self.pass, taps);
             self.clock.work("verify", self.pass.rows());
         }
@@ -210,7 +205,7 @@ impl Forward {
         let verified = self.clock.now();
         times.masks += pushed - accepted;
         // The rest of what was promised was made in this time, too.
-        let whole = (accepted - masked) + (verified - pushed);
+        let whole = (accepted - begin) + (verified - pushed);
         let rest = takes.saturating_sub(times.draft).min(whole);
         times.draft += rest;
         times.verify = whole - rest;
@@ -221,24 +216,103 @@ impl Forward {
         Aside { logprobs, prompts, drafts, times }
     }
 
+    /// Starts what was laid out, and waits for nothing.
+    fn leave(
+        &mut self,
+        blocks: &[Block<'_>],
+        promised: Option<Promised>,
+        began: Duration,
+        stride: usize,
+    ) -> Arc<LeftStep> {
+        let of = |block: &Block<'_>| {
+            let (row, first) = (block.row, block.context + 1);
+            (first..first + block.len).map(move |position| draw(row, position)).collect::<Vec<_>>()
+        };
+        let draws: Vec<Draw> = blocks.iter().flat_map(of).collect();
+        let taps = taps(&*self.drafter, blocks);
+        let left = self.target.leave(&self.pass, taps, &draws);
+        self.clock.work("verify", self.pass.rows());
+        self.results.resize(blocks.len() * stride, 0);
+        let row = |block: &Block<'_>| LeftRow {
+            row: block.row.row,
+            first: block.first,
+            width: block.len,
+            absorb: block.row.absorb,
+            pages: block.pages.to_vec(),
+        };
+        let (calibration, most) = (self.calibration.clone(), self.drafter.block() - 1);
+        let coming = Coming { left, promised, calibration, most };
+        self.left.push(blocks.iter().map(row).collect(), coming, (&self.clock, began))
+    }
+
+    /// Whether the step `planned` may be left: nothing of it needs the host before the next one begins, and no block
+    /// is narrower than planned, wherever it begins.
+    fn may_leave(&self, planned: &[PlannedRow], memory: &StepMemory<'_>) -> bool {
+        let follows = self.drafter.follows();
+        let free = |row: &PlannedRow| {
+            let Work::Block { width, .. } = row.work else { return false };
+            let len = memory.lengths[row.row.index] as usize;
+            self.left.start(row.row, len).most() + width < row.limit
+                && (width == 1 || follows == Follows::Blocks)
+                && row.logprobs.is_none()
+                && !draw(row, len).filters()
+                && self.shapers.of(row.row).is_none()
+                && self.guides.of(row.row).is_none()
+        };
+        planned.len() <= self.leaves && planned.iter().all(free)
+    }
+
+    /// Takes in what steps chose that were left, up to what is to be unknown: waits where nobody has read them yet.
+    fn catch_up(&mut self, to: Unknown, memory: &mut StepMemory<'_>) {
+        while let Some(step) = self.left.pop(to) {
+            let ReadStep { outcomes, drafts, .. } = step.read();
+            for ((left, outcome), (_, confidences)) in step.rows.iter().zip(outcomes).zip(drafts) {
+                memory.lengths[left.row.index] += outcome.tokens.len() as u32;
+                if let Some(&last) = outcome.tokens.last() {
+                    memory.anchors[left.row.index] = last;
+                }
+                self.calibration.look(confidences);
+                self.calibration.learn(confidences, outcome.accepted);
+            }
+        }
+    }
+
+    /// Gives the drafter the features of the last step, if that was left: of drafts that turn out to be refused, too,
+    /// whose places nobody looks at before they are written again.
+    fn absorb_left(&mut self, memory: &StepMemory<'_>) {
+        let Some(step) = self.left.last() else { return };
+        let (features, all) = (self.target.features(), self.pass.rows());
+        if features.is_empty() {
+            return;
+        }
+        for left in step.rows.iter().filter(|left| left.absorb == Absorb::Keep) {
+            let start = memory.lengths[left.row.index] as usize;
+            let own = features.rows(left.first..left.first + left.width, all);
+            let tokens = (start..start + left.width, &left.pages[..], self.page_size);
+            take_in(&mut *self.drafter, own, tokens);
+            self.clock.work("absorb", left.width);
+        }
+    }
+
     /// What the last step found: an [`Entry`] a planned row.
     pub(crate) fn results(&self) -> &[u32] {
         &self.results
     }
 
-    /// Drafts for every planned row that is to be verified.
+    /// Drafts for every planned row that is to be verified. Where they are not promised, it has to be known where the
+    /// rows begin.
     fn draft(
         &mut self,
         planned: &[PlannedRow],
-        memory: &StepMemory<'_>,
+        memory: &mut StepMemory<'_>,
         times: &mut StepTimes,
     ) -> Drafted {
         let mut drafted = Drafted {
             drafts: vec![Vec::new(); planned.len()],
             judged: vec![Judged::default(); planned.len()],
-            promised: None,
+            made: Made::None,
         };
-        let known = (&self.calibration, &self.guides, &self.shapers);
+        let known = (&self.calibration, &self.left, &self.guides, &self.shapers);
         let (places, wanting) = wanting(planned, memory, known);
         if wanting.is_empty() {
             return drafted;
@@ -246,7 +320,7 @@ impl Forward {
         let start = self.clock.now();
         self.drafter.settle();
         let settled = self.clock.now();
-        times.absorb = settled - start;
+        times.absorb += settled - start;
         let positions = wanting.iter().map(|row| self.drafter.positions(row.likely)).sum();
         let prices: Vec<f32> = wanting.iter().map(|row| row.judge.price()).collect();
         let takes = match self.may_run_ahead(planned, &wanting) {
@@ -260,10 +334,15 @@ impl Forward {
                 drafted.drafts[place].clone_from(own);
             }
             let rows = places.into_iter().zip(prices).collect();
-            drafted.promised = Some(Promised { promise, rows, takes });
+            drafted.made = Made::Promised(Promised { promise, rows, takes });
             times.draft = self.clock.now() - settled;
             return drafted;
         }
+        if self.left.last().is_some() {
+            self.catch_up(Unknown::Nothing, memory);
+            return self.draft(planned, memory, times);
+        }
+        drafted.made = Made::Told;
         let mut proposals = vec![Draft::default(); wanting.len()];
         self.drafter.propose(&wanting, &mut proposals);
         self.clock.work("draft", wanting.len());
@@ -281,11 +360,8 @@ impl Forward {
     /// What is known of drafts, of each of which so much is wanted, beside their tokens. All are judged by what was
     /// known before.
     fn judge(&mut self, prices: &[f32], drafts: Vec<Draft>) -> Vec<(Vec<u32>, Judged)> {
-        let most = self.drafter.block() - 1;
-        let one = |(&price, Draft { tokens, confidences }): (&f32, Draft)| {
-            let chances = Judge::new(&self.calibration, price).judged(&confidences, most);
-            (tokens, Judged { confidences, chances })
-        };
+        let (known, most) = (&self.calibration, self.drafter.block() - 1);
+        let one = |(&price, draft): (&f32, Draft)| Judged::of((known, price), most, draft);
         let judged: Vec<_> = prices.iter().zip(drafts).map(one).collect();
         judged.iter().for_each(|(_, judged)| self.calibration.look(&judged.confidences));
         judged
@@ -303,12 +379,10 @@ impl Forward {
     /// Puts the drafts that were promised in the place of what stood for them. Returns how long they took.
     fn redeem(&mut self, promised: Promised, blocks: &mut [Block<'_>]) -> Duration {
         let Promised { promise, rows, takes } = promised;
-        let mut drafts = vec![Draft::default(); rows.len()];
-        self.drafter.redeem(promise, &mut drafts);
+        let drafts = promise.redeem();
         let (places, prices): (Vec<usize>, Vec<f32>) = rows.into_iter().unzip();
         for (place, (tokens, judged)) in places.into_iter().zip(self.judge(&prices, drafts)) {
             let block = &mut blocks[place];
-            assert_eq!(tokens.len(), block.drafts.len(), "as many drafts as were promised");
             (block.drafts, block.judged) = (tokens, judged);
         }
         takes
@@ -356,12 +430,14 @@ impl Forward {
             let ended = self.guides.of(row.row).is_some_and(|guide| guide.end().is_some());
             let first = self.pass.rows();
             let len = memory.lengths[row.row.index] as usize;
-            let mut push = |tokens: &[u32], context| {
-                self.pass.push(tokens, context, pages, self.page_size);
+            let begin = self.left.start(row.row, len);
+            let len = begin.most();
+            let mut push = |tokens: &[u32], start| {
+                self.pass.push(tokens, start, pages, self.page_size);
             };
             let (context, choosing) = match &row.work {
                 Work::Chunk { tokens, start, then } => {
-                    push(tokens, *start);
+                    push(tokens, Start::At(*start));
                     (*start, usize::from(*then == Then::Choose && !ended))
                 }
                 // The sequence is full, or its text came to its end: in an earlier step, after this
@@ -371,7 +447,7 @@ impl Forward {
                     let anchor = memory.anchors[row.row.index];
                     let tokens: Vec<u32> =
                         std::iter::once(anchor).chain(drafts.iter().copied()).collect();
-                    push(&tokens, len);
+                    push(&tokens, begin);
                     (len, tokens.len())
                 }
             };
@@ -477,11 +553,9 @@ impl Forward {
             if block.row.absorb == Absorb::Skip || kept == 0 {
                 continue;
             }
-            let tokens = block.context..block.context + kept;
-            let positions: Vec<u32> = tokens.clone().map(|t| t as u32).collect();
-            let slots: Vec<u32> = tokens.map(|t| slot(t, block.pages, self.page_size)).collect();
             let own = features.rows(block.first..block.first + kept, all);
-            self.drafter.absorb(own, &positions, &slots);
+            let tokens = (block.context..block.context + kept, block.pages, self.page_size);
+            take_in(&mut *self.drafter, own, tokens);
             self.clock.work("absorb", kept);
         }
     }
@@ -515,17 +589,35 @@ fn publish(
     }
 }
 
+/// The target's layers whose outputs the drafter will be given of some of `blocks`.
+fn taps<'d>(drafter: &'d dyn Drafter, blocks: &[Block<'_>]) -> &'d [usize] {
+    let absorbing = blocks.iter().any(|block| block.row.absorb == Absorb::Keep);
+    if absorbing { drafter.taps() } else { &[] }
+}
+
+/// Gives a drafter the features of some tokens of a sequence with these pages.
+fn take_in(
+    drafter: &mut dyn Drafter,
+    features: Features<'_>,
+    (tokens, pages, page_size): (Range<usize>, &[u32], usize),
+) {
+    let positions: Vec<u32> = tokens.clone().map(|t| t as u32).collect();
+    let slots: Vec<u32> = tokens.map(|t| slot(t, pages, page_size)).collect();
+    drafter.absorb(features, &positions, &slots);
+}
+
 /// The planned rows that want drafts: their places, and what they want.
 fn wanting<'f>(
     planned: &[PlannedRow],
     memory: &StepMemory<'f>,
-    known: (&'f Calibration, &'f Holders<Guide>, &'f Holders<Shaper>),
+    known: (&'f Calibration, &Steps, &'f Holders<Guide>, &'f Holders<Shaper>),
 ) -> (Vec<usize>, Vec<DraftRow<'f>>) {
-    let (calibration, guides, shapers) = known;
+    let (calibration, left, guides, shapers) = known;
     let (mut wanting, mut places) = (Vec::new(), Vec::new());
     for (i, (row, pages)) in with_pages(planned, memory.pages).enumerate() {
         let Work::Block { width, price, likely } = row.work else { continue };
-        let len = memory.lengths[row.row.index] as usize;
+        let start = left.start(row.row, memory.lengths[row.row.index] as usize);
+        let len = start.most();
         let width = width.min(row.limit - 1 - len);
         let guide = guides.of(row.row);
         if width > 1 && guide.is_none_or(|guide| guide.end().is_none()) {
@@ -534,6 +626,10 @@ fn wanting<'f>(
                 request: row.id,
                 anchor: memory.anchors[row.row.index],
                 len,
+                behind: match start {
+                    Start::At(_) => None,
+                    Start::Behind { block, .. } => Some(block),
+                },
                 width,
                 judge: Judge::new(calibration, price),
                 likely,

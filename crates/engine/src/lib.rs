@@ -20,12 +20,14 @@ mod fit;
 mod forward;
 mod guide;
 mod holders;
+mod left;
 mod measure;
 mod memory;
 mod open;
 mod output;
 mod pair;
 mod recent;
+mod report;
 pub mod service;
 mod shaper;
 mod step;
@@ -44,7 +46,7 @@ pub use schedule::{
     StepCost, Stops, Tally, WidthPolicy,
 };
 pub use service::{Event, Handle, Service, Stream, SubmitError, Ticket};
-pub use target::{Choosing, Features, Target, Vocabulary};
+pub use target::{Choosing, Features, Left, Target, Vocabulary};
 
 pub use device::Fence;
 use device::{Clock, DeviceLost, HostDevice, Threads, Usage};
@@ -209,7 +211,8 @@ impl<D: HostDevice> Engine<D> {
             pages_each: pages.min(context.div_ceil(page_size)),
             width: block,
         };
-        let forward = Forward::new(target, drafter, page_size, vocabulary.size(), device.clock());
+        let how = (device.clock(), options.fence);
+        let forward = Forward::new(target, drafter, page_size, vocabulary.size(), how);
         Engine {
             scheduler,
             pipeline: Pipeline::new(device, forward, &sizes, options.fence),

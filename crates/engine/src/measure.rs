@@ -118,6 +118,7 @@ impl Probe<'_> {
             request: 0,
             anchor: 0,
             len: 1,
+            behind: None,
             width: WIDTH.min(block),
             judge: Judge::LENIENT,
             likely: block - 1,

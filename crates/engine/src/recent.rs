@@ -65,12 +65,22 @@ impl LaneSpans {
 
     /// Runs `lane`'s part.
     pub(crate) fn during<T>(&self, lane: LaneId, part: impl FnOnce() -> T) -> T {
+        let (value, span) = self.timed(part);
+        self.set(lane, span);
+        value
+    }
+
+    /// Runs something, and says when.
+    pub(crate) fn timed<T>(&self, part: impl FnOnce() -> T) -> (T, Span) {
         let start = self.clock.now();
         let value = part();
-        let span = Span { start, end: self.clock.now() };
+        (value, Span { start, end: self.clock.now() })
+    }
+
+    /// When `lane` ran its part.
+    pub(crate) fn set(&self, lane: LaneId, span: Span) {
         // A lane has one part in a step.
         let _ = self.spans[lane.index()].set(span);
-        value
     }
 
     /// All of them, once the step has landed.

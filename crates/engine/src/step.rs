@@ -2,8 +2,9 @@
 //! step needs of it, `Forward` runs the step on that snapshot alone, `Copies` brings the results
 //! back. Nothing here waits: guards order the lanes on the device.
 
-use crate::forward::{Aside, Entry, Forward, StepMemory};
+use crate::forward::{Forward, StepMemory};
 use crate::recent::{LaneSpans, Span};
+use crate::report::{Aside, Entry, Report};
 use device::{
     Copies, DeviceLost, Fence, HostDevice, LaneId, Lanes, Local, Pending, Plan, Readback, Schedule,
     Shared, Staging, StepFence,
@@ -113,10 +114,10 @@ impl<D: HostDevice> Pipeline<D> {
         self.launched += 1;
         self.write_table(&plan, spans.clone());
         self.snapshot(&plan.rows, slot, spans.clone());
-        let aside = self.run(plan.rows.clone(), slot, spans.clone());
+        let report = self.run(plan.rows.clone(), slot, spans.clone());
         let words = plan.rows.len() * self.stride;
         self.hand_over(words);
-        let results = self.read_back(words, spans.clone());
+        let (results, aside) = self.read_back(words, report, spans.clone());
         self.fence.launched(self.lanes.forward.record());
         let planned = Span { start, end: clock.now() };
         InFlight { plan, results, aside, stride: self.stride, planned, spans }
@@ -170,8 +171,8 @@ impl<D: HostDevice> Pipeline<D> {
         });
     }
 
-    /// `Forward`: the step itself.
-    fn run(&mut self, rows: Vec<PlannedRow>, slot: usize, spans: LaneSpans) -> Receiver<Aside> {
+    /// `Forward`: the step itself, or its start.
+    fn run(&mut self, rows: Vec<PlannedRow>, slot: usize, spans: LaneSpans) -> Receiver<Report> {
         let lane = &self.lanes.forward;
         let reading = self.snapshots[slot].read(lane);
         let mut lengths = self.lengths.write(lane);
@@ -179,13 +180,19 @@ impl<D: HostDevice> Pipeline<D> {
         let (total, stride) = (rows.iter().map(|row| row.pages).sum(), self.stride);
         let arguments =
             (self.forward.on(), reading.range(0..total), lengths.view(), anchors.view());
-        let (send, aside) = channel();
+        let (send, report) = channel();
         lane.launch("step", arguments, move |(forward, pages, lengths, anchors)| {
             let memory = StepMemory { pages, lengths, anchors, stride };
+            let (report, span) = spans.timed(|| forward.run(&rows, memory));
+            match report {
+                Report::Done(_) => spans.set(LaneId::Forward, span),
+                // When it ran is known when it has ended.
+                Report::Left(_) => {}
+            }
             // Nobody listens any more when the engine is being dropped.
-            let _ = send.send(spans.during(LaneId::Forward, || forward.run(&rows, memory)));
+            let _ = send.send(report);
         });
-        aside
+        report
     }
 
     /// `Forward`: the results, to where the copies lane reads them. A job of its own, so that what
@@ -202,16 +209,35 @@ impl<D: HostDevice> Pipeline<D> {
         );
     }
 
-    /// `Copies`: the results, to the host.
-    fn read_back(&mut self, len: usize, spans: LaneSpans) -> Pending<u32, D> {
-        let lane = &self.lanes.copies;
+    /// `Copies`: the results, to the host. Of a step that was left they come by themselves, and are waited for here.
+    fn read_back(
+        &mut self,
+        len: usize,
+        report: Receiver<Report>,
+        spans: LaneSpans,
+    ) -> (Pending<u32, D>, Receiver<Aside>) {
+        let (lane, stride) = (&self.lanes.copies, self.stride);
         let reading = self.results.read(lane);
         let mut filling = self.readback.fill(lane, len);
         let arguments = (reading.range(0..len), filling.view());
+        let (send, aside) = channel();
         lane.launch("results", arguments, move |(results, landed)| {
-            spans.during(LaneId::Copies, || landed.copy_from_slice(results));
+            let report = report.try_recv().expect("a step that ran has reported");
+            let aside = match report {
+                Report::Done(aside) => {
+                    spans.during(LaneId::Copies, || landed.copy_from_slice(results));
+                    aside
+                }
+                Report::Left(step) => {
+                    step.read();
+                    let (aside, ran) = spans.during(LaneId::Copies, || step.report(landed, stride));
+                    spans.set(LaneId::Forward, ran);
+                    aside
+                }
+            };
+            let _ = send.send(aside);
         });
-        filling.pending()
+        (filling.pending(), aside)
     }
 }
 

@@ -27,6 +27,21 @@ pub trait Target: Send {
         0
     }
 
+    /// Most rows of a step that may be left, with [`Target::leave`]. None where somebody has to wait for every step.
+    fn leaves(&self) -> usize {
+        0
+    }
+
+    /// Runs the model over `pass` as [`Target::forward`] does, chooses behind each of its rows as `draws` say, which
+    /// have no filters, and accepts what was chosen of its blocks, while nobody waits: the next pass of this target
+    /// and of its drafter may begin behind those, as [`model::pass::Start::Behind`] says.
+    ///
+    /// # Panics
+    /// With more rows than [`Target::leaves`] says.
+    fn leave(&mut self, pass: &Pass, _taps: &[usize], _draws: &[Draw]) -> Box<dyn Left> {
+        panic!("this target leaves no step, of {} rows neither", pass.rows())
+    }
+
     /// Waits for what [`Target::forward`] left running. The engine calls this where nothing is chosen,
     /// so that a step has ended when it says so.
     fn finish(&mut self) {}
@@ -45,6 +60,13 @@ pub trait Target: Send {
     /// most likely ones there, as the model has them; `rows.len()` in all. What [`Target::choose`] was
     /// last asked about stays that.
     fn score(&mut self, rows: &[usize], tokens: &[u32], top: usize) -> Vec<LogProbs>;
+}
+
+/// What a step that was left will have chosen.
+pub trait Left: Send {
+    /// Waits for it, on any lane: a token for each row of its pass. What a drafter had promised to it is known from
+    /// then on, too.
+    fn read(self: Box<Self>) -> Vec<u32>;
 }
 
 /// Rows of a pass that choose.

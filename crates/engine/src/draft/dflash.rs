@@ -257,6 +257,7 @@ mod tests {
             request: i as u64,
             anchor: 40 + i as u32,
             len: 5,
+            behind: None,
             width,
             judge: Judge::new(&calibration, price),
             likely,

@@ -18,6 +18,7 @@ pub use scripted::Scripted;
 pub use simulated::{Chances, Fate, Simulated};
 
 use kernels::choose::Draw;
+use model::pass::Start;
 
 /// Proposes tokens for verify blocks. Owned by the forward lane.
 pub trait Drafter: Send {
@@ -38,6 +39,11 @@ pub trait Drafter: Send {
     /// Target layers whose outputs [`Drafter::absorb`] wants, ascending.
     fn taps(&self) -> &[usize];
 
+    /// What it has to know of where a row begins.
+    fn follows(&self) -> Follows {
+        Follows::Tokens
+    }
+
     /// Appends at most `row.width - 1` proposals for each row to `out`, row by row. Fewer are
     /// fine: the row then verifies a narrower block, as it does where `row.judge` finds that not all
     /// are worth it.
@@ -45,18 +51,10 @@ pub trait Drafter: Send {
 
     /// Promises proposals for each row instead of making them, where the target of the same place takes them as they
     /// come and nobody has to wait for them in between: its next pass has what stands for them. Every proposal is
-    /// verified then. None where that is not so: they are to be proposed.
+    /// verified then. None where that is not so: they are to be proposed. Here alone rows may begin behind a block of
+    /// which nobody knows yet how much is kept, and only where [`Drafter::follows`] says so.
     fn promise(&mut self, _rows: &[DraftRow<'_>]) -> Option<Promise> {
         None
-    }
-
-    /// Appends what was promised to `out`, row by row: as many proposals as something stood for. The target has
-    /// chosen meanwhile.
-    ///
-    /// # Panics
-    /// When it was not this drafter that promised it.
-    fn redeem(&mut self, _promise: Promise, _out: &mut [Draft]) {
-        panic!("this drafter promises nothing")
     }
 
     /// Takes in committed tokens: the `features` of rows of the last pass, which stand at `positions`
@@ -69,12 +67,44 @@ pub trait Drafter: Send {
     fn settle(&mut self) {}
 }
 
+/// What a drafter has to know of where a row begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follows {
+    /// The tokens before it.
+    Tokens,
+    /// The block of the target's last pass before it, however much of that is kept.
+    Blocks,
+}
+
 /// Proposals that are to be made before the target comes to them.
-#[derive(Debug)]
 #[must_use = "what was promised is to be kept, or the next promise is refused"]
 pub struct Promise {
     /// What stands for those of each row among the tokens of the target's next pass.
     pub stand_ins: Vec<Vec<u32>>,
+    drafts: Box<dyn FnOnce() -> Vec<Draft> + Send>,
+}
+
+impl Promise {
+    /// `drafts` says what the stand-ins stood for, row by row, when the target has chosen: on any lane.
+    pub fn new(
+        stand_ins: Vec<Vec<u32>>,
+        drafts: impl FnOnce() -> Vec<Draft> + Send + 'static,
+    ) -> Promise {
+        Promise { stand_ins, drafts: Box::new(drafts) }
+    }
+
+    /// What was promised, row by row: as many proposals as something stood for. The target has chosen meanwhile.
+    ///
+    /// # Panics
+    /// When it has not.
+    pub fn redeem(self) -> Vec<Draft> {
+        let Promise { stand_ins, drafts } = self;
+        let drafts = drafts();
+        let counts = |draft: &Draft| draft.tokens.len();
+        let promised = stand_ins.iter().map(Vec::len);
+        assert!(drafts.iter().map(counts).eq(promised), "as many drafts as were promised");
+        drafts
+    }
 }
 
 /// What is proposed for a row.
@@ -111,6 +141,10 @@ pub struct DraftRow<'a> {
     pub anchor: u32,
     /// Committed tokens: positions `0 .. len` have context.
     pub len: usize,
+    /// The block of the target's last pass that it begins behind, where nobody knows yet how much is kept of that:
+    /// `anchor` says nothing then, and `len` and `draw` are what they are when all of it is, as
+    /// [`model::pass::Start::Behind`] says.
+    pub behind: Option<usize>,
     /// Verify width, the anchor included; at least 2.
     pub width: usize,
     /// What drafts have to promise to be verified.
@@ -127,4 +161,14 @@ pub struct DraftRow<'a> {
     /// What may be chosen there, as in [`kernels::choose::Shape::allowed`]; further proposals may be
     /// anything.
     pub allowed: Option<&'a [u32]>,
+}
+
+impl DraftRow<'_> {
+    /// Where its block begins.
+    pub fn start(&self) -> Start {
+        match self.behind {
+            None => Start::At(self.len),
+            Some(block) => Start::Behind { block, most: self.len },
+        }
+    }
 }

@@ -67,8 +67,6 @@ pub struct Simulated<F> {
     inner: Box<dyn Drafter>,
     blocks: Vec<usize>,
     fate: F,
-    /// What the inner one has promised, and what is proposed instead.
-    promised: Option<(Promise, Vec<Draft>)>,
 }
 
 impl<F: FnMut(u64, usize, usize) -> Option<Fate> + Send> Simulated<F> {
@@ -81,7 +79,7 @@ impl<F: FnMut(u64, usize, usize) -> Option<Fate> + Send> Simulated<F> {
         let own = inner.block();
         assert!(own == 1 || own == block, "the drafter drafts {own} positions, not {block}");
         let blocks = if own == 1 { vec![block] } else { inner.blocks() };
-        Simulated { inner, blocks, fate, promised: None }
+        Simulated { inner, blocks, fate }
     }
 
     fn drafts(&mut self, row: &DraftRow<'_>, out: &mut Draft) {
@@ -119,20 +117,16 @@ impl<F: FnMut(u64, usize, usize) -> Option<Fate> + Send> Drafter for Simulated<F
         }
     }
 
-    /// What is proposed is known at once; the inner drafter's proposals are dropped when they come.
+    /// What is proposed is known at once, where a row begins: the inner drafter's proposals are dropped when they come.
     fn promise(&mut self, rows: &[DraftRow<'_>]) -> Option<Promise> {
         let inner = self.inner.promise(rows)?;
         let mut own = vec![Draft::default(); rows.len()];
         rows.iter().zip(&mut own).for_each(|(row, own)| self.drafts(row, own));
         let stand_ins = own.iter().map(|draft| draft.tokens.clone()).collect();
-        self.promised = Some((inner, own));
-        Some(Promise { stand_ins })
-    }
-
-    fn redeem(&mut self, _promise: Promise, out: &mut [Draft]) {
-        let (inner, own) = self.promised.take().expect("something was promised");
-        self.inner.redeem(inner, &mut vec![Draft::default(); out.len()]);
-        out.clone_from_slice(&own);
+        Some(Promise::new(stand_ins, move || {
+            inner.redeem();
+            own
+        }))
     }
 
     fn absorb(&mut self, features: Features<'_>, positions: &[u32], slots: &[u32]) {
@@ -161,7 +155,7 @@ fn uniform(draw: &Draw, place: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draft::{Judge, NoDrafter};
+    use crate::draft::{Follows, Judge, NoDrafter};
     use std::collections::HashSet;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -188,6 +182,7 @@ mod tests {
                 request: 0,
                 anchor: 0,
                 len,
+                behind: None,
                 width: WIDTH,
                 judge: Judge::LENIENT,
                 likely: WIDTH - 1,
@@ -239,6 +234,7 @@ mod tests {
             request: 0,
             anchor: 0,
             len: 11,
+            behind: None,
             width: WIDTH,
             judge: Judge::LENIENT,
             likely,
@@ -308,13 +304,18 @@ mod tests {
             panic!("nobody waits for this")
         }
 
-        fn promise(&mut self, rows: &[DraftRow<'_>]) -> Option<Promise> {
-            Some(Promise { stand_ins: vec![vec![1000; 3]; rows.len()] })
+        fn follows(&self) -> Follows {
+            Follows::Blocks
         }
 
-        fn redeem(&mut self, promise: Promise, out: &mut [Draft]) {
-            assert_eq!(promise.stand_ins.len(), out.len());
-            self.0.fetch_add(1, Ordering::Relaxed);
+        fn promise(&mut self, rows: &[DraftRow<'_>]) -> Option<Promise> {
+            let (kept, count) = (self.0.clone(), rows.len());
+            Some(Promise::new(vec![vec![1000; 3]; count], move || {
+                kept.fetch_add(1, Ordering::Relaxed);
+                let mut three = Draft::default();
+                three.extend([0; 3]);
+                vec![three; count]
+            }))
         }
 
         fn absorb(&mut self, _: Features<'_>, _: &[u32], _: &[u32]) {}
@@ -329,9 +330,13 @@ mod tests {
         let own: Vec<u32> = (12..12 + WIDTH as u32 - 1).collect();
         assert_eq!(promise.stand_ins, std::slice::from_ref(&own));
         assert_eq!(kept.load(Ordering::Relaxed), 0);
-        let mut out = vec![Draft::default()];
-        drafter.redeem(promise, &mut out);
+        let out = promise.redeem();
         assert_eq!((&out[0].tokens, kept.load(Ordering::Relaxed)), (&own, 1));
+        assert_eq!(
+            drafter.follows(),
+            Follows::Tokens,
+            "it knows a text, whatever the inner one knows"
+        );
         let mut alone = Simulated::new(Box::new(NoDrafter), WIDTH, fate);
         assert!(alone.promise(&[row(WIDTH - 1)]).is_none());
     }

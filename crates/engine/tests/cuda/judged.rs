@@ -25,8 +25,6 @@ struct Proposed {
 struct Witness {
     inner: Box<dyn Drafter>,
     log: Arc<Mutex<Log>>,
-    /// What was promised last is for these.
-    promised: Vec<(u64, usize)>,
 }
 
 impl Drafter for Witness {
@@ -48,18 +46,20 @@ impl Drafter for Witness {
         }
     }
 
+    /// For places that are known: see [`Drafter::follows`].
     fn promise(&mut self, rows: &[DraftRow<'_>]) -> Option<Promise> {
-        self.promised = rows.iter().map(|row| (row.request, row.len)).collect();
-        self.inner.promise(rows)
-    }
-
-    fn redeem(&mut self, promise: Promise, out: &mut [Draft]) {
-        self.inner.redeem(promise, out);
-        let mut log = self.log.lock().expect("no test failed");
-        for (&place, draft) in self.promised.iter().zip(out) {
-            let worth = draft.tokens.len();
-            log.insert(place, Proposed { draft: draft.clone(), worth, promised: true });
-        }
+        let places: Vec<_> = rows.iter().map(|row| (row.request, row.len)).collect();
+        let (inner, log) = (self.inner.promise(rows)?, self.log.clone());
+        let stand_ins = inner.stand_ins.clone();
+        Some(Promise::new(stand_ins, move || {
+            let drafts = inner.redeem();
+            let mut log = log.lock().expect("no test failed");
+            for (&place, draft) in places.iter().zip(&drafts) {
+                let worth = draft.tokens.len();
+                log.insert(place, Proposed { draft: draft.clone(), worth, promised: true });
+            }
+            drafts
+        }))
     }
 
     fn absorb(&mut self, features: Features<'_>, positions: &[u32], slots: &[u32]) {
@@ -75,8 +75,7 @@ impl Drafter for Witness {
 fn witnessed(options: EngineOptions, requests: &[Request]) -> (Vec<(Vec<u32>, String)>, Log) {
     let mut parts = Parts::of(pair("qwen3", Some("dflash")), &options);
     let log = Arc::default();
-    let (inner, promised) = (parts.drafter, Vec::new());
-    parts.drafter = Box::new(Witness { inner, log: Arc::clone(&log), promised });
+    parts.drafter = Box::new(Witness { inner: parts.drafter, log: Arc::clone(&log) });
     let mut engine = Engine::assemble(&Threads::new(), parts, options);
     let outputs = bytes(&run(&mut engine, requests));
     drop(engine);

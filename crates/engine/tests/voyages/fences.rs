@@ -49,7 +49,7 @@ struct Step {
 }
 
 fn engine(sim: &Sim, fence: Fence) -> Engine<Sim> {
-    let promises = Promises::of(0);
+    let promises = Promises::of(0, 0);
     let parts = Parts {
         target: Box::new(ScriptTarget::new(PAGE, PAGE, promises.clone())),
         drafter: Box::new(ScriptDrafter::new((PAGE, PAGE), WIDTH, Quality::Perfect, promises)),

@@ -2,10 +2,12 @@
 
 use crate::toy::{allows, mask};
 use device::Cpu;
-use engine::draft::{Draft, DraftRow, Drafter, Promise};
+use engine::draft::{Draft, DraftRow, Drafter, Follows, Promise};
 use engine::{
-    Choosing, Features, PromptLogProbs, PromptToken, Request, Shaping, Target, Vocabulary,
+    Choosing, Features, Left, PromptLogProbs, PromptToken, Request, Shaping, Target, Vocabulary,
 };
+use kernels::accept::accept;
+use kernels::attention::Span;
 use kernels::choose::{Draw, Kept, LogProbs, Shape, choose};
 use model::pass::Pass;
 use std::sync::{Arc, Mutex};
@@ -136,39 +138,72 @@ pub(crate) fn say(request: &Request) -> impl Iterator<Item = (u32, LogProbs)> {
 }
 
 /// A place where a drafter leaves what it promised, in order, for a target that takes passes of so many rows with
-/// it. In such a pass `VOCAB + i` stands for number `i`.
+/// it, and where that target leaves what became of its blocks. In such a pass `VOCAB + i` stands for number `i`.
 #[derive(Clone)]
 pub(crate) struct Promises {
     pub(crate) most: usize,
-    left: Arc<Mutex<Left>>,
+    /// Rows of a step that is left at most.
+    pub(crate) leaves: usize,
+    shared: Arc<Mutex<Both>>,
 }
 
 #[derive(Default)]
-struct Left {
+struct Both {
     tokens: Vec<u32>,
-    /// Passes with some of them.
+    /// Of each block of the last step that was left, how many rows were refused, and its anchor.
+    blocks: Vec<(usize, u32)>,
+    /// Passes with some of the tokens.
     passes: u64,
+    /// Steps that were left, and blocks that began behind others.
+    left: u64,
+    behind: u64,
 }
 
 impl Promises {
-    pub(crate) fn of(most: usize) -> Promises {
-        Promises { most, left: Arc::default() }
+    pub(crate) fn of(most: usize, leaves: usize) -> Promises {
+        Promises { most, leaves, shared: Arc::default() }
     }
 
-    /// How many passes had some.
-    pub(crate) fn passes(&self) -> u64 {
-        self.left.lock().unwrap().passes
+    /// How many passes had some, how many steps were left, and how many blocks began behind theirs.
+    pub(crate) fn met(&self) -> [u64; 3] {
+        let both = self.shared.lock().unwrap();
+        [both.passes, both.left, both.behind]
     }
 
     /// A pass's tokens.
     fn resolve(&self, tokens: &[u32]) -> Vec<u32> {
-        let mut left = self.left.lock().unwrap();
-        left.passes += u64::from(tokens.iter().any(|&token| token >= VOCAB));
+        let mut both = self.shared.lock().unwrap();
+        both.passes += u64::from(tokens.iter().any(|&token| token >= VOCAB));
         let of = |&token: &u32| match token.checked_sub(VOCAB) {
-            Some(number) => left.tokens[number as usize],
+            Some(number) => both.tokens[number as usize],
             None => token,
         };
         tokens.iter().map(of).collect()
+    }
+
+    /// What became of a block of the last step that was left.
+    fn block(&self, block: usize) -> (usize, u32) {
+        self.shared.lock().unwrap().blocks[block]
+    }
+
+    /// `pass` as it is: positions that were said as if blocks had been kept whole are less what was refused, and so are
+    /// those of its draws.
+    fn settle(&self, pass: &Pass, draws: &[Draw], page_size: usize) -> (Pass, Vec<Draw>) {
+        let (mut whole, mut draws) = (Pass::default(), draws.to_vec());
+        let tokens = self.resolve(&pass.tokens);
+        for (i, span) in pass.spans.iter().enumerate() {
+            let mut own = tokens[span.start..span.start + span.len].to_vec();
+            let behind = pass.behind.iter().find(|behind| behind.span == i);
+            let mut refused = 0;
+            if let Some(behind) = behind {
+                (refused, own[0]) = self.block(behind.block);
+            }
+            let end = pass.spans.get(i + 1).map_or(pass.pages.len(), |next| next.first_page);
+            whole.push(&own, span.context - refused, &pass.pages[span.first_page..end], page_size);
+            let own = draws.iter_mut().skip(span.start).take(span.len);
+            own.for_each(|draw| draw.position -= refused as u32);
+        }
+        (whole, draws)
     }
 }
 
@@ -193,8 +228,18 @@ impl ScriptTarget {
     }
 }
 
+/// What was chosen, for whoever comes to read it.
+struct Chosen(Vec<u32>);
+
+impl Left for Chosen {
+    fn read(self: Box<Self>) -> Vec<u32> {
+        self.0
+    }
+}
+
 impl Target for ScriptTarget {
     fn forward(&mut self, pass: &Pass, taps: &[usize]) {
+        assert!(pass.behind.is_empty(), "somebody waits for this pass and knows where it begins");
         let all = self.promises.resolve(&pass.tokens);
         let rows = all.iter().zip(&pass.positions).zip(&pass.slots);
         for ((&token, &position), &slot) in rows {
@@ -212,6 +257,31 @@ impl Target for ScriptTarget {
         if !taps.is_empty() {
             self.features.extend(all.iter().map(|&token| token as f32));
         }
+    }
+
+    fn leaves(&self) -> usize {
+        self.promises.leaves
+    }
+
+    fn leave(&mut self, pass: &Pass, taps: &[usize], draws: &[Draw]) -> Box<dyn Left> {
+        assert!(draws.len() == pass.rows() && pass.spans.len() <= self.promises.leaves);
+        let (whole, draws) = self.promises.settle(pass, draws, self.page_size);
+        self.forward(&whole, taps);
+        let choose = |(row, draw): (usize, &Draw)| {
+            assert_eq!(self.seen[row].len(), draw.position as usize, "a draw for another position");
+            next(self.seen[row].iter().copied(), draw.seed)
+        };
+        let chosen: Vec<u32> = draws.iter().enumerate().map(choose).collect();
+        let block = |span: &Span| {
+            let rows = span.start..span.start + span.len;
+            let kept = accept(&whole.tokens[rows.clone()][1..], &chosen[rows.clone()]) + 1;
+            (span.len - kept, chosen[span.start + kept - 1])
+        };
+        let mut both = self.promises.shared.lock().unwrap();
+        both.blocks = whole.spans.iter().map(block).collect();
+        both.left += 1;
+        both.behind += pass.behind.len() as u64;
+        Box::new(Chosen(chosen))
     }
 
     fn ahead(&self) -> usize {
@@ -258,8 +328,6 @@ pub(crate) struct ScriptDrafter {
     block: usize,
     quality: Quality,
     promises: Promises,
-    /// What was promised last.
-    promised: Vec<Draft>,
 }
 
 impl ScriptDrafter {
@@ -270,7 +338,7 @@ impl ScriptDrafter {
         promises: Promises,
     ) -> Self {
         let slots = vec![EMPTY; slots];
-        ScriptDrafter { slots, page_size, block, quality, promises, promised: Vec::new() }
+        ScriptDrafter { slots, page_size, block, quality, promises }
     }
 }
 
@@ -286,6 +354,7 @@ impl Drafter for ScriptDrafter {
     /// Knows the target's script, and applies it to its own context.
     fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
         for (row, out) in rows.iter().zip(out) {
+            assert!(row.behind.is_none(), "nobody waits for drafts behind what is not known");
             let mut context = tokens(&self.slots, row.pages, row.len, self.page_size);
             context.push(row.anchor);
             for j in 1..row.width {
@@ -308,22 +377,26 @@ impl Drafter for ScriptDrafter {
         }
     }
 
+    fn follows(&self) -> Follows {
+        Follows::Blocks
+    }
+
     fn promise(&mut self, rows: &[DraftRow<'_>]) -> Option<Promise> {
-        assert!(self.promised.is_empty(), "what was promised before was not kept");
+        let mut rows = rows.to_vec();
+        for row in &mut rows {
+            let Some(block) = row.behind.take() else { continue };
+            let (refused, anchor) = self.promises.block(block);
+            (row.anchor, row.len) = (anchor, row.len - refused);
+            row.draw.position -= refused as u32;
+        }
         let mut made = vec![Draft::default(); rows.len()];
-        self.propose(rows, &mut made);
+        self.propose(&rows, &mut made);
         let tokens = made.iter().flat_map(|draft| &draft.tokens);
-        self.promises.left.lock().unwrap().tokens = tokens.copied().collect();
+        self.promises.shared.lock().unwrap().tokens = tokens.copied().collect();
         let mut numbers = VOCAB..;
         let some = |draft: &Draft| numbers.by_ref().take(draft.tokens.len()).collect();
         let stand_ins = made.iter().map(some).collect();
-        self.promised = made;
-        Some(Promise { stand_ins })
-    }
-
-    fn redeem(&mut self, _promise: Promise, out: &mut [Draft]) {
-        self.promises.left.lock().unwrap().tokens.clear();
-        out.clone_from_slice(&std::mem::take(&mut self.promised));
+        Some(Promise::new(stand_ins, move || made))
     }
 
     fn absorb(&mut self, features: Features<'_>, positions: &[u32], slots: &[u32]) {

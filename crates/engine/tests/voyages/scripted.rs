@@ -54,6 +54,8 @@ pub(crate) const MET: &[&str] = &[
     "wrong drafters",
     "engines without a drafter",
     "passes with promised drafts",
+    "steps that were left",
+    "blocks behind others that nobody had read",
     "fixed widths",
     "adaptive widths",
     "prompts longer than a step",
@@ -68,7 +70,7 @@ pub(crate) fn voyage(seed: u64, rig: Rig) -> Result<Log, String> {
     let durations: Durations = dice.pick(&[|_, _| Duration::ZERO, cheap, dear]);
     let (read_done, discipline) = (rig.read_done, rig.discipline);
     let sim = Sim::with(SimOptions { seed, durations, read_done, ..SimOptions::default() });
-    let promises = Promises::of(dice.pick(&[0, 4, 16, 100]));
+    let promises = Promises::of(dice.pick(&[0, 4, 16, 100]), dice.pick(&[0, 1, 2, 100]));
     let (drafter, block) = drafter(&mut dice, &mut log, &promises);
     let options = EngineOptions { discipline, ..options(&mut dice, block, &mut log) };
     let chunk = options.chunk;
@@ -85,7 +87,10 @@ pub(crate) fn voyage(seed: u64, rig: Rig) -> Result<Log, String> {
     });
     let passengers = passengers.collect();
     log.add(&sail(&sim, engine, passengers, &Words)?);
-    log.note("passes with promised drafts", promises.passes());
+    let [passes, left, behind] = promises.met();
+    log.note("passes with promised drafts", passes);
+    log.note("steps that were left", left);
+    log.note("blocks behind others that nobody had read", behind);
     Ok(log)
 }
 

@@ -5,7 +5,7 @@ use crate::model::Model;
 use crate::parts::Part;
 use crate::weights::{Arena, Layer, Weight};
 use device::cuda::{Cuda, CudaError, CudaSliceMut};
-use kernels::accept::cuda::{Acceptance, Published};
+use kernels::accept::cuda::{Acceptance, Accepted};
 use kernels::activation::cuda::Activations;
 use kernels::attention::Sight;
 use kernels::attention::cuda::{Attended, Attention, Out, SPLIT, Tail, tiles};
@@ -567,14 +567,10 @@ impl Program {
 
     fn accept(&self, work: &mut Work<'_>) {
         let (tokens, choices) = (work.tokens.read(), work.choices.read());
-        let starts = (work.step.spans.read().range(0..1), self.rows);
-        let lengths = work.step.published.range(0..1);
-        let published = Published {
-            lengths,
-            anchors: work.masks.range(0..1),
-            kept: work.positions.range(0..1),
-        };
-        self.kernels.acceptance.launch(work.queue, tokens, choices, starts, published);
+        let spans = work.step.spans.read().range(0..self.rows);
+        let accepted =
+            Accepted { refused: work.positions.range(0..1), anchors: work.masks.range(0..1) };
+        self.kernels.acceptance.launch(work.queue, (tokens, spans), choices, accepted);
         work.queue.copy(work.masks.read().range(0..1), work.tokens.range(0..1));
     }
 }

@@ -1,23 +1,24 @@
-//! Acceptance on a CUDA card, and the length and anchor that the next step finds.
+//! Acceptance on a CUDA card, and what the next step finds of it.
 
-use crate::cuda::{In, count, source, threads_for};
+use crate::cuda::{In, count, source};
 use device::cuda::{
-    Cuda, CudaError, CudaSlice, CudaSliceMut, Kernel, Module, Queue, Source, Writes,
+    Cuda, CudaError, CudaSlice, CudaSliceMut, Grid, Kernel, Module, Queue, Source, Writes,
 };
 
 /// The code of the card.
 pub const SOURCE: Source = source!("accept");
 
-type Accept = (In<u32>, In<u32>, In<u32>, Writes<u32>, Writes<u32>, Writes<u32>, u32);
+/// Most rows of all blocks together.
+pub const MOST_ROWS: usize = 1024;
 
-/// What a step publishes, an entry for each request.
-pub struct Published<'j> {
-    /// Tokens of the request in KV; grows by what was kept.
-    pub lengths: CudaSliceMut<'j, u32>,
-    /// The last token known, which is in no KV yet.
+type Accept = (In<u32>, In<u32>, In<u32>, Writes<u32>, Writes<u32>);
+
+/// What a step leaves of its blocks, an entry for each.
+pub struct Accepted<'j> {
+    /// Rows of the block that are not committed.
+    pub refused: CudaSliceMut<'j, u32>,
+    /// The last token known, which is in no KV yet: chosen behind the rows that are committed.
     pub anchors: CudaSliceMut<'j, u32>,
-    /// Tokens that the step commits: accepted drafts and the bonus token.
-    pub kept: CudaSliceMut<'j, u32>,
 }
 
 /// The acceptance of a card.
@@ -34,31 +35,28 @@ impl Acceptance {
     pub fn load(cuda: &Cuda) -> Result<Acceptance, CudaError> {
         let module = Module::load(cuda, &SOURCE)?;
         // SAFETY: kernel.cu declares these parameters, stops when a slice is too short for the other
-        // arguments, and waits before it reads what kernels write.
+        // arguments or for a block's number, and waits before it reads what kernels write.
         Ok(Acceptance { accept: unsafe { module.early_kernel("accept", 0) }? })
     }
 
-    /// Accepts blocks of `width` rows, one a request, that begin at the rows `starts`: `tokens` are the
-    /// anchors and drafts that went in, `choices` what the target chose for each row.
+    /// Accepts blocks of rows: `tokens` are the anchors and drafts that went in, `spans` the block of each row,
+    /// whose rows stand together, and `choices` what the target chose for each row. A block outside of `accepted`
+    /// ends the device.
     ///
     /// # Panics
-    /// When a block has no rows, or `published` has not an entry for each request.
+    /// When there is no row or there are more than [`MOST_ROWS`], or one has no token or no choice.
     pub fn launch(
         &self,
         queue: &Queue,
-        tokens: CudaSlice<'_, u32>,
+        (tokens, spans): (CudaSlice<'_, u32>, CudaSlice<'_, u32>),
         choices: CudaSlice<'_, u32>,
-        (starts, width): (CudaSlice<'_, u32>, usize),
-        published: Published<'_>,
+        accepted: Accepted<'_>,
     ) {
-        let Published { lengths, anchors, kept } = published;
-        let requests = starts.len();
-        assert!(width > 0, "a block has its anchor at least");
-        assert!(
-            [lengths.len(), anchors.len(), kept.len()].iter().all(|len| *len >= requests),
-            "an entry for each of {requests} requests"
-        );
-        let given = (tokens, choices, starts, lengths, anchors, kept, count(width));
-        queue.launch(&self.accept, threads_for(requests, 32), given);
+        let rows = spans.len();
+        assert!((1..=MOST_ROWS).contains(&rows), "blocks of {rows} rows");
+        assert!(tokens.len() >= rows && choices.len() >= rows, "a token and a choice a row");
+        let Accepted { refused, anchors } = accepted;
+        let grid = Grid { blocks: 1, threads: count(rows.next_multiple_of(32)) };
+        queue.launch(&self.accept, grid, (tokens, spans, choices, refused, anchors));
     }
 }

@@ -52,6 +52,13 @@ pub struct Draw {
     pub position: u32,
 }
 
+impl Draw {
+    /// Whether some of the tokens that may be chosen are kept from it.
+    pub fn filters(&self) -> bool {
+        self.top_k != 0 || self.top_p < 1.0 || self.min_p > 0.0
+    }
+}
+
 /// Log-probabilities of one chosen token, natural log, of the unmodified logits: no temperature, no
 /// filter and no [`Shape`] is in them.
 #[derive(Clone, Debug, PartialEq, Default)]

@@ -9,7 +9,7 @@ use device::cuda::{
 pub const SOURCE: Source = source!("gather");
 
 type RowsOf = (In<u16>, In<u32>, Writes<u16>, u32);
-type WordsTo = (In<u32>, Writes<u32>, Writes<u32>);
+type WordsTo = (In<u32>, In<u32>, In<u32>, In<u32>, Writes<u32>, Writes<u32>);
 type Resolve = (In<u32>, Writes<u32>);
 
 /// What stands for a word that is not known yet: see [`Gather::resolve`].
@@ -24,6 +24,46 @@ pub fn promise(number: usize) -> u32 {
 /// Whether a word stands for another.
 pub fn is_promised(word: u32) -> bool {
     word >> 31 == 1
+}
+
+/// Blocks that words may depend on, and what a length or a position may be at most.
+pub const MOST_BLOCKS: usize = 1 << 7;
+const MOST_WORD: usize = 1 << 24;
+
+/// A word that depends on what became of a block: see [`Settling`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsettled {
+    /// So much, less the rows of the block that were refused.
+    Less(usize),
+    /// The block's anchor.
+    Anchor,
+}
+
+impl Unsettled {
+    /// What stands for it.
+    ///
+    /// # Panics
+    /// When there are not so many blocks, or the number has more than 24 bits.
+    pub fn behind(self, block: usize) -> u32 {
+        assert!(block < MOST_BLOCKS, "few blocks are left open, not {block}");
+        let (high, low) = match self {
+            Unsettled::Less(most) => (0, most),
+            Unsettled::Anchor => (1, 0),
+        };
+        assert!(low < MOST_WORD, "sequences are shorter than {low}");
+        high << 31 | (block as u32) << 24 | low as u32
+    }
+}
+
+/// What words that were marked become.
+#[derive(Clone, Copy)]
+pub struct Settling<'j> {
+    /// A bit a word, in words of 32: those with a bit are [`Unsettled`]. Empty when none is.
+    pub marks: CudaSlice<'j, u32>,
+    /// As [`crate::accept::cuda::Accepted`] has them.
+    pub refused: CudaSlice<'j, u32>,
+    /// As `refused`.
+    pub anchors: CudaSlice<'j, u32>,
 }
 
 /// What brings rows and words on a card.
@@ -69,20 +109,23 @@ impl Gather {
     }
 
     /// The first words to `first`, as many as it holds, and the others to `rest`; each of the three on the card or
-    /// pinned.
+    /// pinned. A marked word becomes what `settling` says.
     ///
     /// # Panics
-    /// When there are more or fewer words than places.
+    /// When there are more or fewer words than places, or fewer marks.
     pub fn words(
         &self,
         queue: &Queue,
-        from: CudaSlice<'_, u32>,
+        (from, settling): (CudaSlice<'_, u32>, Settling<'_>),
         first: CudaSliceMut<'_, u32>,
         rest: CudaSliceMut<'_, u32>,
     ) {
         assert_eq!(from.len(), first.len() + rest.len(), "a place for each word");
+        let Settling { marks, refused, anchors } = settling;
+        assert!(marks.is_empty() || 32 * marks.len() >= from.len(), "a mark for each word");
         if !from.is_empty() {
-            queue.launch(&self.words_to, threads_for(from.len(), 128), (from, first, rest));
+            let given = (from, marks, refused, anchors, first, rest);
+            queue.launch(&self.words_to, threads_for(from.len(), 128), given);
         }
     }
 

@@ -5,10 +5,10 @@ use crate::card::{Buffer, Card, close, lined, narrowed, widened};
 use crate::gemm::Weight;
 use crate::random::Random;
 use kernels::accept::accept;
-use kernels::accept::cuda::{Acceptance, Published};
+use kernels::accept::cuda::{Acceptance, Accepted};
 use kernels::activation::cuda::Activations;
 use kernels::cuda::Pieces;
-use kernels::gather::cuda::{Gather, promise};
+use kernels::gather::cuda::{Gather, MOST_BLOCKS, Settling, Unsettled, promise};
 use kernels::gemm::cuda::{Layout, Products};
 use kernels::norm::cuda::{Kept, Norms};
 
@@ -135,6 +135,7 @@ fn rows_and_words_are_brought_as_they_are() {
     let numbers: Vec<u32> = (0..31).map(|_| random.below(rows) as u32).collect();
     let words: Vec<u32> = (0..1000).collect();
     let (matrix, picked, told) = (card.put(&from), card.put(&numbers), card.put(&words));
+    let none = card.put::<u32>(&[]);
     let mut out = card.put(&vec![7u16; numbers.len() * width]);
     let (mut first, mut rest) = (card.put(&[7; 300]), card.put(&[7; 700]));
     lane.launch(
@@ -142,17 +143,70 @@ fn rows_and_words_are_brought_as_they_are() {
         (
             lane.queue(),
             (matrix.read(lane).view(), picked.read(lane).view(), out.write(lane).view()),
-            (told.read(lane).view(), first.write(lane).view(), rest.write(lane).view()),
+            (
+                (told.read(lane).view(), none.read(lane).view()),
+                first.write(lane).view(),
+                rest.write(lane).view(),
+            ),
         ),
-        move |(queue, (matrix, numbers, out), (told, first, rest))| {
+        move |(queue, (matrix, numbers, out), ((told, none), first, rest))| {
             gather.rows(queue, (matrix, width), numbers, out);
-            gather.words(queue, told, first, rest);
+            let settling = Settling { marks: none, refused: none, anchors: none };
+            gather.words(queue, (told, settling), first, rest);
         },
     );
     let want: Vec<u16> =
         numbers.iter().flat_map(|&row| from[row as usize * width..][..width].to_vec()).collect();
     assert!(card.get(&out) == want);
     assert_eq!([card.get(&first), card.get(&rest)].concat(), words);
+}
+
+/// Any words, some of which depend on blocks, at any places; the others may look as if they did.
+#[test]
+fn marked_words_become_what_became_of_their_blocks() {
+    let (card, mut random) = (card(), Random::fresh());
+    let gather = Gather::load(&card.cuda).expect("what gathers loads");
+    let lane = &card.lanes.forward;
+    for len in [1usize, 31, 32, 33, 700] {
+        let blocks = 1 + random.below(MOST_BLOCKS);
+        let refused: Vec<u32> = (0..blocks).map(|_| random.below(16) as u32).collect();
+        let anchors: Vec<u32> = (0..blocks).map(|_| random.bits() as u32).collect();
+        let (mut told, mut want, mut marks) = (vec![], vec![], vec![0; len.div_ceil(32)]);
+        for i in 0..len {
+            let (block, most) = (random.below(blocks), 16 + random.below((1 << 24) - 16));
+            let word = match random.below(3) {
+                0 => {
+                    let word = random.bits() as u32;
+                    told.push(word);
+                    want.push(word);
+                    continue;
+                }
+                1 => (Unsettled::Less(most), most as u32 - refused[block]),
+                _ => (Unsettled::Anchor, anchors[block]),
+            };
+            told.push(word.0.behind(block));
+            want.push(word.1);
+            marks[i / 32] |= 1 << (i % 32);
+        }
+        let first = random.below(len + 1);
+        let (a, b, c, d) =
+            (card.put(&told), card.put(&marks), card.put(&refused), card.put(&anchors));
+        let (mut low, mut high) = (card.put(&vec![7; first]), card.put(&vec![7; len - first]));
+        let gather = gather.clone();
+        lane.launch(
+            "words",
+            (
+                lane.queue(),
+                (a.read(lane).view(), b.read(lane).view()),
+                (c.read(lane).view(), d.read(lane).view()),
+                (low.write(lane).view(), high.write(lane).view()),
+            ),
+            move |(queue, (told, marks), (refused, anchors), (low, high))| {
+                gather.words(queue, (told, Settling { marks, refused, anchors }), low, high);
+            },
+        );
+        assert_eq!([card.get(&low), card.get(&high)].concat(), want);
+    }
 }
 
 #[test]
@@ -180,42 +234,48 @@ fn promised_words_are_resolved_and_others_stay() {
     assert_eq!(card.get(&words), want);
 }
 
+/// Blocks of any widths, behind one another, as many as rows have room.
 #[test]
 fn acceptance_is_the_host_s() {
     let (card, mut random) = (card(), Random::fresh());
     let acceptance = Acceptance::load(&card.cuda).expect("the acceptance loads");
     let lane = &card.lanes.forward;
-    for width in [1, 2, 8, 16] {
-        let requests = 1 + random.below(40);
-        let rows = requests * width;
-        let mut ids = || -> Vec<u32> { (0..rows).map(|_| random.below(2) as u32).collect() };
-        let (tokens, choices) = (ids(), ids());
-        let before: Vec<u32> = (0..requests).map(|i| i as u32 * 7).collect();
-        let starts: Vec<u32> = (0..requests).rev().map(|i| (i * width) as u32).collect();
-        let (a, b, c) = (card.put(&tokens), card.put(&choices), card.put(&starts));
-        let mut lengths = card.put(&before);
-        let (mut anchors, mut kept) = (card.put(&before), card.put(&before));
+    for (most, widest) in [(1, 1), (16, 16), (32, 3), (33, 40), (64, 1), (200, 9), (1024, 300)] {
+        let mut widths = Vec::new();
+        while widths.iter().sum::<usize>() < most {
+            let left = most - widths.iter().sum::<usize>();
+            widths.push((1 + random.below(widest)).min(left));
+        }
+        let number = |i: usize| std::iter::repeat_n(i as u32, widths[i]);
+        let spans: Vec<u32> = (0..widths.len()).flat_map(number).collect();
+        // Long runs of what is accepted, too.
+        let odds = [2, 30][random.below(2)];
+        let mut ids = || (0..most).map(|_| u32::from(random.below(odds) == 0)).collect();
+        let (tokens, choices): (Vec<u32>, Vec<u32>) = (ids(), ids());
+        let (a, b, c) = (card.put(&tokens), card.put(&spans), card.put(&choices));
+        let (mut refused, mut anchors) =
+            (card.put(&vec![7; widths.len()]), card.put(&vec![7; widths.len()]));
         let acceptance = acceptance.clone();
         lane.launch(
             "accept",
             (
                 lane.queue(),
                 (a.read(lane).view(), b.read(lane).view(), c.read(lane).view()),
-                (lengths.write(lane).view(), anchors.write(lane).view(), kept.write(lane).view()),
+                (refused.write(lane).view(), anchors.write(lane).view()),
             ),
-            move |(queue, (tokens, choices, starts), to)| {
-                let (lengths, anchors, kept) = to;
-                let published = Published { lengths, anchors, kept };
-                acceptance.launch(queue, tokens, choices, (starts, width), published);
+            move |(queue, (tokens, spans, choices), (refused, anchors))| {
+                let accepted = Accepted { refused, anchors };
+                acceptance.launch(queue, (tokens, spans), choices, accepted);
             },
         );
-        let (lengths, anchors, kept) = (card.get(&lengths), card.get(&anchors), card.get(&kept));
-        for (i, &start) in starts.iter().enumerate() {
-            let block = start as usize..start as usize + width;
+        let (refused, anchors) = (card.get(&refused), card.get(&anchors));
+        let mut start = 0;
+        for (i, &width) in widths.iter().enumerate() {
+            let block = start..start + width;
             let accepted = accept(&tokens[block.clone()][1..], &choices[block.clone()]);
-            assert_eq!(kept[i] as usize, accepted + 1);
-            assert_eq!(lengths[i], before[i] + kept[i]);
-            assert_eq!(anchors[i], choices[block][accepted]);
+            assert_eq!(refused[i] as usize, width - 1 - accepted, "block {i} of {widths:?}");
+            assert_eq!(anchors[i], choices[block][accepted], "block {i} of {widths:?}");
+            start += width;
         }
     }
 }

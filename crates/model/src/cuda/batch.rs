@@ -2,9 +2,11 @@
 //! into tiles. Up to [`MOST_FILLED`] rows it is filled up to one of few numbers, so that few graphs serve all
 //! passes; what fills it stands for nothing and is written nowhere that anyone reads.
 
+use super::job::Said;
 use super::room::Room;
 use crate::pass::Pass;
 use kernels::attention::cuda::{Attention, SPLIT, TILE, Tiling, tiles};
+use kernels::gather::cuda::Unsettled;
 use kernels::gemm::cuda;
 use kernels::rope::cuda::Heads;
 use std::ops::Range;
@@ -123,7 +125,7 @@ pub(crate) enum Often {
 /// What the host says about a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Batch {
-    pub(crate) words: Vec<u32>,
+    pub(crate) said: Said,
     pub(crate) cut: Cut,
     pub(crate) often: Often,
 }
@@ -138,6 +140,8 @@ struct Run {
     context: usize,
     /// Where its request's page ids begin.
     first_page: usize,
+    /// The block that it begins behind, if nobody knows yet how much is kept of that.
+    behind: Option<usize>,
 }
 
 fn word(n: usize) -> u32 {
@@ -153,7 +157,7 @@ impl Batch {
         });
         let splits = longest.max().unwrap_or(1).max(1);
         let common = splits.next_power_of_two();
-        let runs: Vec<Run> = pass.spans.iter().map(Run::whole).collect();
+        let runs: Vec<Run> = (0..pass.spans.len()).map(|span| Run::whole(pass, span)).collect();
         if let Some(filled) = filled(pass.rows(), room.rows)
             && Attention::parts(heads, filled) <= room.parts
         {
@@ -199,6 +203,7 @@ impl Batch {
         }
         let regions = Regions { rows, tiles: all_tiles.len() / TILE };
         let mut words = vec![0; regions.pages()];
+        let mut marks = Vec::new();
         words[regions.tokens()][..pass.rows()].copy_from_slice(&pass.tokens);
         words[regions.spans()].fill(word(nobody));
         let runs = || slices.iter().flatten();
@@ -209,6 +214,16 @@ impl Batch {
             }
             words[regions.lengths()][i] = word(run.context);
             words[regions.firsts()][i] = word(run.first_page);
+            if let Some(block) = run.behind {
+                let at = regions.lengths().start + i;
+                words[at] = Unsettled::Less(run.context).behind(block);
+                marks.push(at);
+            }
+        }
+        for behind in &pass.behind {
+            let at = regions.tokens().start + pass.spans[behind.span].start;
+            words[at] = Unsettled::Anchor.behind(behind.block);
+            marks.push(at);
         }
         words[regions.firsts()][nobody] = word(pass.pages.len());
         for (own, to) in words[regions.own()].iter_mut().enumerate() {
@@ -218,14 +233,17 @@ impl Batch {
         words.extend_from_slice(&pass.pages);
         words.push(room.nowhere());
         let often = if filled.is_some() { Often::Yes } else { Often::No };
-        Batch { words, cut: Cut { regions, splits, slices: cut }, often }
+        let said = Said { words, marks };
+        Batch { said, cut: Cut { regions, splits, slices: cut }, often }
     }
 }
 
 impl Run {
-    fn whole(span: &kernels::attention::Span) -> Run {
-        let kernels::attention::Span { start, len, context, first_page } = *span;
-        Run { start, len, context, first_page }
+    fn whole(pass: &Pass, span: usize) -> Run {
+        let kernels::attention::Span { start, len, context, first_page } = pass.spans[span];
+        let behind = pass.behind.iter().find(|behind| behind.span == span);
+        let behind = behind.map(|behind| behind.block);
+        Run { start, len, context, first_page, behind }
     }
 }
 

@@ -41,7 +41,7 @@ fn pass(requests: &[(usize, usize)]) -> Pass {
 
 /// What the card makes of a row: its position and its slot.
 fn placed(batch: &Batch, row: usize) -> (u32, u32) {
-    let (words, regions) = (&batch.words, batch.cut.regions);
+    let (words, regions) = (&batch.said.words, batch.cut.regions);
     let span = words[regions.spans()][row] as usize;
     let position = words[regions.lengths()][span] + words[regions.offsets()][row];
     let page = words[regions.firsts()][span] as usize + position as usize / PAGE;
@@ -49,7 +49,7 @@ fn placed(batch: &Batch, row: usize) -> (u32, u32) {
 }
 
 fn check(pass: &Pass, batch: &Batch) {
-    let (words, regions) = (&batch.words, batch.cut.regions);
+    let (words, regions) = (&batch.said.words, batch.cut.regions);
     assert_eq!(words[regions.tokens()][..pass.rows()], pass.tokens);
     for row in 0..pass.rows() {
         assert_eq!(placed(batch, row), (pass.positions[row], pass.slots[row]), "row {row}");
@@ -151,6 +151,6 @@ fn blocks_are_not_cut() {
     let batch = Batch::new(&pass, Kind::Block, &room(128, 40 * row), HEADS);
     let rows: Vec<_> = batch.cut.slices.iter().map(|slice| slice.rows.clone()).collect();
     assert_eq!(rows, [0..32, 32..64, 64..80]);
-    let widths = batch.words[batch.cut.regions.tiles()].chunks_exact(TILE).map(|tile| tile[4]);
+    let widths = batch.said.words[batch.cut.regions.tiles()].chunks_exact(TILE).map(|tile| tile[4]);
     assert!(widths.into_iter().all(|width| width == 16));
 }

@@ -2,6 +2,7 @@
 
 use device::cuda::{Cuda, CudaError, CudaOptions, JobTiming};
 use device::{Device, LaneId, Lanes};
+use kernels::accept::cuda::Acceptance;
 use kernels::activation::cuda::Activations;
 use kernels::attention::cuda::Attention;
 use kernels::bias::cuda::Biases;
@@ -26,6 +27,7 @@ pub(crate) struct Kernels {
     pub(crate) rotations: Rotations,
     pub(crate) attention: Attention,
     pub(crate) choices: Choices,
+    pub(crate) acceptance: Acceptance,
 }
 
 /// A card that models can be put on. Only one thread at a time drives it.
@@ -56,6 +58,7 @@ impl Card {
             rotations: Rotations::load(&cuda)?,
             attention: Attention::load(&cuda)?,
             choices: Choices::load(&cuda)?,
+            acceptance: Acceptance::load(&cuda)?,
         };
         Ok(Card { lanes: Lanes::new(&cuda), kernels })
     }

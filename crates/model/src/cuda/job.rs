@@ -3,22 +3,68 @@
 
 use super::batch::Often;
 use super::pass::What;
+use kernels::accept::cuda::MOST_ROWS;
+use kernels::gather::cuda::MOST_BLOCKS;
 use std::ops::Range;
 
 /// Most rows of a program that is enqueued together with others: of more, so many sequences of shapes come that
 /// few would come again.
 pub const TOGETHER: usize = 16;
 
+/// Most rows of a pass that is left before anybody knows what it chose.
+pub const MOST_LEFT: usize = 64;
+const _: () = assert!(MOST_LEFT < MOST_BLOCKS && MOST_LEFT <= MOST_ROWS);
+
 /// Words that begin at a multiple of this may be read as whatever they are.
 const ALIGN: usize = 4;
+
+/// What the host says to the card.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) words: Vec<u32>,
+    /// Which of the words depend on what becomes of a block: see [`kernels::gather::cuda::Unsettled`].
+    pub(crate) marks: Vec<usize>,
+}
+
+impl Said {
+    /// Appends what is aligned, and says where it stands.
+    fn put(&mut self, own: &Said) -> Range<usize> {
+        let start = self.words.len().next_multiple_of(ALIGN);
+        self.words.resize(start, 0);
+        self.words.extend_from_slice(&own.words);
+        self.marks.extend(own.marks.iter().map(|mark| start + mark));
+        start..self.words.len()
+    }
+
+    /// A bit a word, of those that are marked; nothing when none is.
+    pub(crate) fn bits(&self) -> Vec<u32> {
+        let mut bits = Vec::new();
+        if !self.marks.is_empty() {
+            bits.resize(marked(self.words.len()), 0);
+            self.marks.iter().for_each(|mark| bits[mark / 32] |= 1 << (mark % 32));
+        }
+        bits
+    }
+}
+
+impl From<Vec<u32>> for Said {
+    fn from(words: Vec<u32>) -> Said {
+        Said { words, marks: Vec::new() }
+    }
+}
+
+/// Words of the marks of so many words.
+pub(crate) fn marked(words: usize) -> usize {
+    words.div_ceil(32)
+}
 
 /// A program that waits to be enqueued.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) what: What,
     /// What the host says about choices, and about a pass: see [`super::batch`].
-    pub(crate) draws: Vec<u32>,
-    pub(crate) batch: Vec<u32>,
+    pub(crate) draws: Said,
+    pub(crate) batch: Said,
     /// Its choices stand from here on.
     pub(crate) chosen: usize,
     pub(crate) often: Often,
@@ -55,35 +101,34 @@ fn rounded(batch: &[u32]) -> usize {
 
 /// Whether what is said about `jobs` together fits into `room` words.
 pub(crate) fn fits<'j>(jobs: impl Iterator<Item = &'j Job>, room: usize) -> bool {
-    let most = |job: &Job| job.draws.len() + rounded(&job.batch) + 2 * (ALIGN - 1);
+    let most = |job: &Job| job.draws.words.len() + rounded(&job.batch.words) + 2 * (ALIGN - 1);
     jobs.map(most).sum::<usize>() <= room
 }
 
 /// What is said about `jobs`, one after the other, and where: all draws, then all batches, of which the last may
-/// be as long as there is room, which is `room` words.
-pub(crate) fn lay(jobs: &[Job], room: usize) -> (Vec<u32>, Vec<Part>) {
-    let mut words: Vec<u32> = Vec::new();
-    let put = |words: &mut Vec<u32>, own: &[u32]| {
-        let start = words.len().next_multiple_of(ALIGN);
-        words.resize(start, 0);
-        words.extend_from_slice(own);
-        start..words.len()
-    };
+/// be as long as there is room, which is `room` words. What accepts drafts finds the batch of the pass before it.
+pub(crate) fn lay(jobs: &[Job], room: usize) -> (Said, Vec<Part>) {
+    let mut said = Said::default();
     let mut draws = Vec::with_capacity(jobs.len());
-    draws.extend(jobs.iter().map(|job| put(&mut words, &job.draws)));
-    let mut parts = Vec::with_capacity(jobs.len());
+    draws.extend(jobs.iter().map(|job| said.put(&job.draws)));
+    let mut parts: Vec<Part> = Vec::with_capacity(jobs.len());
     for (i, (job, draws)) in jobs.iter().zip(draws).enumerate() {
-        let mut batch = put(&mut words, &job.batch);
-        if jobs[i + 1..].iter().all(|job| job.batch.is_empty()) {
+        let mut batch = said.put(&job.batch);
+        if jobs[i + 1..].iter().all(|job| job.batch.words.is_empty()) {
             batch.end = room;
         } else {
-            batch.end = batch.start + rounded(&job.batch);
-            words.resize(batch.end, 0);
+            batch.end = batch.start + rounded(&job.batch.words);
+            said.words.resize(batch.end, 0);
+        }
+        if matches!(job.what, What::Accept { .. }) {
+            let verified = |part: &&Part| matches!(part.what, What::Verify { .. });
+            let pass = parts.iter().rfind(verified).expect("drafts are accepted behind a pass");
+            batch = pass.place.batch.clone();
         }
         let place = Place { draws, batch, chosen: job.chosen };
         parts.push(Part { what: job.what.clone(), place });
     }
-    (words, parts)
+    (said, parts)
 }
 
 #[cfg(test)]
@@ -95,8 +140,8 @@ mod tests {
     fn job(draws: usize, batch: usize) -> Job {
         Job {
             what: What::Absorb { rows: 4 },
-            draws: (1..).take(draws).collect(),
-            batch: (101..).take(batch).collect(),
+            draws: (1..).take(draws).collect::<Vec<_>>().into(),
+            batch: (101..).take(batch).collect::<Vec<_>>().into(),
             chosen: 0,
             often: Often::Yes,
         }
@@ -105,7 +150,7 @@ mod tests {
     #[test]
     fn every_program_finds_its_own_words() {
         let jobs = [job(0, 12), job(7, 33), job(0, 90), job(5, 0)];
-        let (words, parts) = lay(&jobs, 1000);
+        let (Said { words, .. }, parts) = lay(&jobs, 1000);
         assert!(
             fits(jobs.iter(), 1000) && !fits(jobs.iter(), words.len() - 1),
             "{} words",
@@ -113,15 +158,37 @@ mod tests {
         );
         for (job, part) in jobs.iter().zip(&parts) {
             let Place { draws, batch, .. } = &part.place;
-            assert_eq!(words[draws.clone()], job.draws);
+            assert_eq!(words[draws.clone()], job.draws.words);
             assert!(draws.end <= batch.start && batch.end <= 1000, "{part:?}");
             assert!(draws.start % ALIGN == 0 && batch.start % ALIGN == 0, "{part:?}");
-            let own = words.get(batch.start..batch.start + job.batch.len());
-            assert_eq!(own.unwrap_or_default(), job.batch);
-            assert!(job.batch.is_empty() || batch.len() >= job.batch.len() + TOGETHER, "{part:?}");
+            let len = job.batch.words.len();
+            let own = words.get(batch.start..batch.start + len);
+            assert_eq!(own.unwrap_or_default(), job.batch.words);
+            assert!(len == 0 || batch.len() >= len + TOGETHER, "{part:?}");
         }
         let apart = |a: &Part, b: &Part| a.place.batch.end <= b.place.batch.start;
         assert!(parts[..3].windows(2).all(|two| apart(&two[0], &two[1])), "{parts:?}");
+    }
+
+    /// Marks are of the words that they were put on, wherever those come to stand.
+    #[test]
+    fn marks_go_with_their_words() {
+        let mut jobs = [job(6, 12), job(7, 33), job(0, 90)];
+        jobs[0].draws.marks = vec![5];
+        jobs[1].draws.marks = vec![0, 6];
+        jobs[2].batch.marks = vec![89, 3];
+        let (said, parts) = lay(&jobs, 1000);
+        let marked = |part: &Part, mark| part.place.draws.start + mark;
+        let mut want = vec![marked(&parts[0], 5), marked(&parts[1], 0), marked(&parts[1], 6)];
+        want.extend([89, 3].map(|mark| parts[2].place.batch.start + mark));
+        assert_eq!(said.marks, want);
+        let bits = said.bits();
+        assert_eq!(bits.len(), said.words.len().div_ceil(32));
+        let bit = |i: usize| bits[i / 32] >> (i % 32) & 1 == 1;
+        let set: Vec<usize> = (0..said.words.len()).filter(|&i| bit(i)).collect();
+        want.sort_unstable();
+        assert_eq!(set, want);
+        assert!(Said::from(vec![1, 2]).bits().is_empty());
     }
 
     /// The number of pages changes from step to step, and a graph is of places.

@@ -13,6 +13,7 @@ mod batch;
 mod card;
 mod head;
 mod job;
+mod left;
 mod load;
 mod pack;
 mod pass;
@@ -25,7 +26,8 @@ mod short;
 
 pub use card::Card;
 pub use device::cuda::{CudaError, JobTiming};
-pub use job::TOGETHER;
+pub use job::{MOST_LEFT, TOGETHER};
+pub use left::{Left, Promised};
 pub use load::{CardModels, Origin};
 pub use pass::{Ids, Taps};
 pub use room::{Capacity, MOST_ADDITIONS, SLAB};

@@ -4,13 +4,14 @@
 //! What a product leaves takes room for each row, so rows are cut into tiles, and what reads a product's
 //! pieces does so tile by tile, in [`Program::product`] alone.
 
-use super::batch::{Cut, Kind, Slice};
+use super::batch::{Cut, Kind, Regions, Slice};
 use super::card::Kernels;
 use super::job::{Part, Place};
 use super::plan::{Body, Drafter, Layer, Plan, Weight};
 use super::room::{Room, Scratch, draw_words, tile_of};
 use super::short::{Made, Way};
 use device::cuda::{CudaSlice, CudaSliceMut, Queue};
+use kernels::accept::cuda::Accepted;
 use kernels::attention::Sight;
 use kernels::attention::cuda::{Attended, Out, TILE, Tail, Tiling};
 use kernels::choose::cuda::{Lists, Sampled};
@@ -63,6 +64,8 @@ pub(crate) enum What {
     Rule { rows: usize, ids: Ids, lists: Lists },
     /// The logits of so many picked rows.
     Logits { rows: usize, ids: Ids },
+    /// What becomes of the blocks of the pass before it, all of whose rows chose.
+    Accept { regions: Regions },
 }
 
 impl What {
@@ -70,6 +73,7 @@ impl What {
     pub(crate) fn rows(&self) -> usize {
         match self {
             What::Verify { cut, .. } | What::Draft { cut, .. } => cut.regions.rows,
+            What::Accept { regions } => regions.rows,
             What::Absorb { rows }
             | What::Choose { rows, .. }
             | What::Rule { rows, .. }
@@ -217,6 +221,7 @@ impl Program {
             }
             What::Rule { rows, ids, lists } => self.rule(work, (*rows, *ids), *lists),
             What::Logits { rows, ids } => self.logits(work, *rows, *ids),
+            What::Accept { regions } => self.accept(work, *regions),
         }
     }
 
@@ -487,6 +492,14 @@ impl Program {
             }
         };
         self.choose(work, (rows, sampled), from, Ids::Proposed);
+    }
+
+    fn accept(&self, work: &mut Work<'_>, regions: Regions) {
+        let scratch = &mut work.scratch;
+        let batch = scratch.batch.read();
+        let rows = (batch.range(regions.tokens()), batch.range(regions.spans()));
+        let accepted = Accepted { refused: scratch.refused.all(), anchors: scratch.anchors.all() };
+        self.kernels.acceptance.launch(work.queue, rows, scratch.chosen.read(), accepted);
     }
 
     pub(super) fn drafter(&self) -> &Drafter {

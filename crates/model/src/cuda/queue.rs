@@ -2,20 +2,21 @@
 //! they come.
 
 use super::batch::Often;
-use super::job::{Job, Part, Place, fits, lay};
+use super::job::{Job, Part, Place, Said, fits, lay};
 use super::pass::{Program, What};
 use super::room::Scratch;
 use super::run::CardPair;
 use device::cuda::Cuda;
 use device::{Device, Element, Pending};
+use kernels::gather::cuda::Settling;
 
 /// A program that comes so often gets a graph: a capture takes as long as several launches of it, and of a crowd's
 /// shapes some come once.
 const WORTH_A_GRAPH: usize = 3;
 
-/// A step that comes so often gets one, too, instead of two, up to its drafts and from there on: that saves a launch, and
-/// there are more sequences than stretches.
-const WORTH_ONE_GRAPH: usize = 50;
+/// A step that comes so often gets one, too, instead of two, up to its drafts and from there on: that saves a launch, of
+/// which a step that is left has time for many, and there are more sequences than stretches.
+const WORTH_ONE_GRAPH: usize = 250;
 
 /// Waits without going to sleep, whose end would come late: what follows is on the card's way.
 pub(super) fn land<T: Element>(pending: Pending<T, Cuda>, cuda: &Cuda) -> Vec<T> {
@@ -26,13 +27,8 @@ pub(super) fn land<T: Element>(pending: Pending<T, Cuda>, cuda: &Cuda) -> Vec<T>
 }
 
 impl CardPair {
-    /// Has `what` done, with words of draws and of a batch: with what comes next, or at once.
-    pub(super) fn submit(
-        &mut self,
-        (draws, batch): (Vec<u32>, Vec<u32>),
-        what: What,
-        often: Often,
-    ) {
+    /// Has `what` done, with what is said of draws and of a batch: with what comes next, or at once.
+    pub(super) fn submit(&mut self, (draws, batch): (Said, Said), what: What, often: Often) {
         let chosen = match what {
             What::Verify { .. } => 0,
             _ => self.behind_promises(),
@@ -46,6 +42,15 @@ impl CardPair {
         if !joins {
             self.flush();
         }
+    }
+
+    /// Has jobs done at once, together with what waits where there is room for it all.
+    pub(super) fn submit_together(&mut self, jobs: Vec<Job>) {
+        if !fits(self.waiting.iter().chain(&jobs), self.room.said()) {
+            self.flush();
+        }
+        self.waiting.extend(jobs);
+        self.flush();
     }
 
     /// Where choices stand that spare those that were promised.
@@ -80,26 +85,29 @@ impl CardPair {
     }
 
     /// Enqueues programs together, as they were laid out.
-    fn send(&mut self, jobs: &[Job], (words, parts): (Vec<u32>, Vec<Part>)) {
+    fn send(&mut self, jobs: &[Job], (said, parts): (Said, Vec<Part>)) {
         let often = |job: &Job| job.often == Often::Yes;
-        self.tell(&words);
+        self.tell(&said);
         self.enqueue(parts, if jobs.iter().all(often) { Often::Yes } else { Often::No });
     }
 
-    /// Hands words to the card.
-    fn tell(&mut self, words: &[u32]) {
-        if words.is_empty() {
+    /// Hands words to the card, which finds there what depends on the step before.
+    fn tell(&mut self, said: &Said) {
+        let count = said.words.len();
+        if count == 0 {
             return;
         }
         let CardPair { card, room, memory, staging, .. } = self;
         let (lane, room, gather) = (&card.lanes.forward, room.clone(), card.kernels.gather.clone());
-        let staged = staging.stage(lane, words);
+        let staged = staging.stage(lane, &[&said.words[..], &said.bits()].concat());
         let mut scratch = memory.scratch.write(lane);
         let arguments = (lane.queue(), scratch.view(), staged.view());
-        lane.launch("words", arguments, move |(queue, scratch, from)| {
-            let all = Place { draws: 0..from.len(), batch: from.len()..from.len(), chosen: 0 };
-            let Scratch { mut draws, batch, .. } = room.cut(scratch, &all);
-            gather.words(queue, from, draws.all(), batch);
+        lane.launch("words", arguments, move |(queue, scratch, staged)| {
+            let (from, marks) = (staged.range(0..count), staged.range(count..staged.len()));
+            let all = Place { draws: 0..count, batch: count..count, chosen: 0 };
+            let Scratch { mut draws, batch, refused, anchors, .. } = room.cut(scratch, &all);
+            let settling = Settling { marks, refused: refused.read(), anchors: anchors.read() };
+            gather.words(queue, (from, settling), draws.all(), batch);
         });
     }
 
@@ -128,6 +136,12 @@ impl CardPair {
 
     /// The first words of what was chosen.
     pub(super) fn read(&mut self, words: usize) -> Vec<u32> {
+        let pending = self.bring(words);
+        land(pending, self.card.cuda())
+    }
+
+    /// Has the first words of what was chosen brought to the host.
+    pub(super) fn bring(&mut self, words: usize) -> Pending<u32, Cuda> {
         self.flush();
         let (lane, room) = (&self.card.lanes.forward, self.room.clone());
         let mut filling = self.chosen.fill(lane, words);
@@ -136,10 +150,16 @@ impl CardPair {
         let gather = self.card.kernels.gather.clone();
         lane.launch("choices", arguments, move |(queue, scratch, to)| {
             let (none, to) = to.split(0);
-            let chosen = room.cut(scratch, &Place::default()).chosen;
-            gather.words(queue, chosen.read().range(0..to.len()), to, none);
+            let Scratch { chosen, refused, anchors, .. } = room.cut(scratch, &Place::default());
+            let chosen = chosen.read();
+            let settling = Settling {
+                marks: chosen.range(0..0),
+                refused: refused.read(),
+                anchors: anchors.read(),
+            };
+            gather.words(queue, (chosen.range(0..to.len()), settling), to, none);
         });
         drop(scratch);
-        land(filling.pending(), self.card.cuda())
+        filling.pending()
     }
 }

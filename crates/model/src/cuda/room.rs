@@ -6,6 +6,7 @@ use super::plan::Plan;
 use device::cuda::{CudaSliceMut, Number};
 use kernels::attention::cuda::Attention;
 use kernels::choose::cuda::{Choices, RULE_WORDS};
+use kernels::gather::cuda::MOST_BLOCKS;
 use kernels::gemm::cuda::{Layout, Shape, TILE};
 
 /// Bytes of what attention leaves of its rows, at most: a pass that needs more attends in parts.
@@ -104,6 +105,9 @@ pub(crate) struct Scratch<'j> {
     /// What was chosen for each row; behind those of a drafter how sure it is of each, floats. Of a place behind others
     /// that are still to be read it begins there.
     pub(crate) chosen: CudaSliceMut<'j, u32>,
+    /// What became of the blocks of a step that was left: see [`kernels::accept::cuda::Accepted`].
+    pub(crate) refused: CudaSliceMut<'j, u32>,
+    pub(crate) anchors: CudaSliceMut<'j, u32>,
     /// `[SLAB, vocab]`, and room to align each row.
     pub(crate) logits: CudaSliceMut<'j, f32>,
     /// What filters leave of up to [`SLAB`] rows.
@@ -222,7 +226,7 @@ impl Room {
         for floats in [self.hidden, self.pieces, self.parts, self.angles] {
             sizes.of::<f32>(floats);
         }
-        for words in [rows, rows, self.chosen()] {
+        for words in [rows, rows, self.chosen(), MOST_BLOCKS, MOST_BLOCKS] {
             sizes.of::<u32>(words);
         }
         sizes.of::<f32>(self.logits());
@@ -260,6 +264,8 @@ impl Room {
             positions: cut.take(rows),
             slots: cut.take(rows),
             chosen: cut.take(self.chosen()).split(place.chosen).1,
+            refused: cut.take(MOST_BLOCKS),
+            anchors: cut.take(MOST_BLOCKS),
             logits: cut.take(self.logits()),
             cuts: cut.take(CUT * SLAB),
             best: Best {

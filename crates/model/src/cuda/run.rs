@@ -5,7 +5,8 @@
 
 use super::batch::{Batch, Kind, Often, filled};
 use super::card::Card;
-use super::job::{Job, Part, Place};
+use super::job::{Job, MOST_LEFT, Part, Place, Said, marked};
+use super::left::{Left, Promised};
 use super::load::CardModels;
 use super::pass::{Asked, From, Ids, Taps, Tokens, What, times};
 use super::plan::Plan;
@@ -19,7 +20,7 @@ use device::{
 };
 use kernels::choose::cuda::{Sampled, Written};
 use kernels::choose::{Draw, Shape};
-use kernels::gather::cuda::{is_promised, promise};
+use kernels::gather::cuda::{Unsettled, is_promised, promise};
 use kernels::gemm::cuda::{MOST_ROWS, TILE};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -27,6 +28,10 @@ use std::sync::Arc;
 
 /// Arrays that may be on their way to the card at once: those of a step, and some.
 const STAGED: usize = 16;
+
+/// Arrays of choices that may be on their way from the card at once: those of two steps that were left, and one that is
+/// waited for.
+const CHOSEN: usize = 3;
 
 /// The arguments of a pass.
 type Given<'g> = (
@@ -97,15 +102,6 @@ pub struct Found {
     pub confidences: Vec<f32>,
 }
 
-/// Drafts that the next pass of the target takes as they are made.
-pub(super) struct Promised {
-    /// Rows of the draft pass, and those that were asked for.
-    pub(super) all: usize,
-    rows: Vec<usize>,
-    /// The choices for all rows and how sure the drafter is of them, once they are on the host.
-    words: Option<Vec<u32>>,
-}
-
 /// A pair with its memory.
 pub struct CardPair {
     pub(super) card: Card,
@@ -115,7 +111,8 @@ pub struct CardPair {
     pub(super) graphs: HashMap<Vec<Part>, Captured>,
     /// What is not enqueued yet, in order.
     pub(super) waiting: Vec<Job>,
-    pub(super) promised: Option<Promised>,
+    /// Promised, and nobody asked yet for what was chosen behind it.
+    pub(super) promised: Option<Arc<Promised>>,
     pub(super) staging: Staging<u32, Forward, Cuda>,
     pub(super) chosen: Readback<u32, Forward, Cuda>,
     logits: Readback<f32, Forward, Cuda>,
@@ -153,8 +150,13 @@ impl CardModels {
                 kv: Shared::new(cuda, "KV memory", kv),
                 scratch: Shared::new(cuda, "working memory", room.words()),
             },
-            staging: Staging::new(cuda, "words of passes", STAGED, room.said()),
-            chosen: Readback::new(cuda, "choices", 2, room.chosen()),
+            staging: Staging::new(
+                cuda,
+                "words of passes",
+                STAGED,
+                room.said() + marked(room.said()),
+            ),
+            chosen: Readback::new(cuda, "choices", CHOSEN, room.chosen()),
             logits: Readback::new(cuda, "logits", 1, SLAB * plan.vocab),
             graphs: HashMap::new(),
             waiting: Vec::new(),
@@ -184,6 +186,22 @@ fn words_of(draws: &[Draw], rows: usize) -> Vec<u32> {
     words
 }
 
+/// What is said of how some rows of `pass` draw, of `filled` in all: positions behind blocks are settled by what
+/// becomes of those.
+fn said_of(pass: &Pass, (rows, draws): (&[usize], &[Draw]), filled: usize) -> Said {
+    let mut every = vec![NOTHING; filled];
+    rows.iter().zip(draws).for_each(|(&row, draw)| every[row] = *draw);
+    let mut said = Said::from(words_of(&every, filled));
+    for (&row, draw) in rows.iter().zip(draws) {
+        if let Some(block) = pass.behind(row) {
+            let at = 3 * filled + row;
+            said.words[at] = Unsettled::Less(draw.position as usize).behind(block);
+            said.marks.push(at);
+        }
+    }
+    said
+}
+
 fn sampled(draws: &[Draw]) -> Sampled {
     if draws.iter().any(|draw| draw.temperature > 0.0) { Sampled::Some } else { Sampled::None }
 }
@@ -205,6 +223,12 @@ fn often(rows: usize, most: usize) -> (usize, Often) {
     filled(rows, most).map_or((rows, Often::No), |filled| (filled, Often::Yes))
 }
 
+/// Who says which tokens `pass` is of.
+fn tokens_of(pass: &Pass) -> Tokens {
+    let promised = pass.tokens.iter().copied().any(is_promised);
+    if promised { Tokens::Promised } else { Tokens::Told }
+}
+
 impl CardPair {
     /// Runs the target over `pass`, storing the keys and values of its rows at their slots. Tokens may be what
     /// [`CardPair::promise`] said. Returns while the card works, or before: a pass of few rows begins when
@@ -212,12 +236,40 @@ impl CardPair {
     pub fn forward(&mut self, pass: &Pass, taps: Taps) {
         self.settle();
         let heads = self.plan.target.sizes.heads;
-        let Batch { words, cut, often } = Batch::new(pass, Kind::Causal, &self.room, heads);
+        let Batch { said, cut, often } = Batch::new(pass, Kind::Causal, &self.room, heads);
         self.rows = cut.regions.rows;
         self.kept.clear();
-        let promised = pass.tokens.iter().copied().any(is_promised);
-        let tokens = if promised { Tokens::Promised } else { Tokens::Told };
-        self.submit((vec![], words), What::Verify { cut, taps, tokens }, often);
+        let what = What::Verify { cut, taps, tokens: tokens_of(pass) };
+        self.submit((Said::default(), said), what, often);
+    }
+
+    /// Runs the target over `pass`, chooses behind each of its rows, and accepts what was chosen of its blocks: the
+    /// next pass of target and drafter may begin behind those, as [`crate::pass::Start::Behind`] says. Draws have no
+    /// filters. Returns while the card works.
+    ///
+    /// # Panics
+    /// With another number of draws than rows, or more than [`MOST_LEFT`] rows.
+    pub fn leave(&mut self, pass: &Pass, taps: Taps, draws: &[Draw]) -> Left {
+        assert_eq!(draws.len(), pass.rows(), "all rows of a step that is left choose");
+        self.settle();
+        let heads = self.plan.target.sizes.heads;
+        let Batch { said, cut, often } = Batch::new(pass, Kind::Causal, &self.room, heads);
+        let (regions, chosen) = (cut.regions, self.behind_promises());
+        assert!(pass.rows() <= MOST_LEFT, "a step of {} rows is not left", pass.rows());
+        self.rows = regions.rows;
+        self.kept.clear();
+        let job = |(draws, batch), what, chosen| Job { what, draws, batch, chosen, often };
+        let verify = What::Verify { cut, taps, tokens: tokens_of(pass) };
+        let rows: Vec<usize> = (0..draws.len()).collect();
+        let asked = said_of(pass, (&rows, draws), regions.rows);
+        let choose = What::Choose { rows: regions.rows, from: From::All, sampled: sampled(draws) };
+        self.submit_together(vec![
+            job((Said::default(), said), verify, 0),
+            job((asked, Said::default()), choose, chosen),
+            job((Said::default(), Said::default()), What::Accept { regions }, chosen),
+        ]);
+        let pending = self.bring(chosen + pass.rows());
+        Left::new(pending, self.card.cuda(), chosen, self.promised.take())
     }
 
     /// Numbers of rows of the target's passes, ascending: one of fewer rows costs what one of the next of them does.
@@ -236,7 +288,7 @@ impl CardPair {
             self.pick(rows);
         }
         let what = What::Choose { rows: filled, from, sampled: sampled(draws) };
-        self.submit((words_of(draws, filled), vec![]), what, often);
+        self.submit((words_of(draws, filled).into(), Said::default()), what, often);
         self.found(rows.len(), filled, Ids::All)
     }
 
@@ -293,7 +345,8 @@ impl CardPair {
         self.pick(rows);
         let words = [words_of(draws, filled), written.words()].concat();
         let lists = written.lists();
-        self.submit((words, vec![]), What::Rule { rows: filled, ids, lists }, often);
+        let what = What::Rule { rows: filled, ids, lists };
+        self.submit((words.into(), Said::default()), what, often);
         self.found(rows.len(), filled, ids)
     }
 
@@ -309,7 +362,8 @@ impl CardPair {
     pub fn logits(&mut self, rows: &[usize], ids: Ids) -> Vec<f32> {
         assert!(rows.len() <= SLAB, "logits of {} rows at once", rows.len());
         self.pick(rows);
-        self.submit((vec![], vec![]), What::Logits { rows: rows.len(), ids }, Often::No);
+        let what = What::Logits { rows: rows.len(), ids };
+        self.submit((Said::default(), Said::default()), what, Often::No);
         let width = match ids {
             Ids::All => self.plan.vocab,
             Ids::Proposed => self.room.proposed,
@@ -334,44 +388,42 @@ impl CardPair {
         let batch = self.blocks(pass);
         let all = batch.cut.regions.rows;
         if all <= MOST_ROWS {
-            self.draft_all(batch, rows, draws);
+            self.draft_all(batch, pass, rows, draws);
             let found = self.found(pass.rows(), all, Ids::Proposed);
             return found.of(rows);
         }
-        let Batch { words, cut, often: its } = batch;
+        let Batch { said, cut, often: its } = batch;
         let (filled, _) = often(rows.len(), self.room.rows);
         let mut asked = words_of(draws, filled);
         let first = *rows.first().expect("a row that chooses");
         let numbers = rows.iter().chain(std::iter::repeat(&first)).take(filled);
         asked.extend(numbers.map(|&row| u32::try_from(row).expect("a pass has few rows")));
         let what = What::Draft { cut, asked: Asked::Some(filled), sampled: sampled(draws) };
-        self.submit((asked, words), what, its);
+        self.submit((asked.into(), said), what, its);
         self.found(rows.len(), filled, Ids::Proposed)
     }
 
     /// As [`CardPair::draft`], for the target's next pass, which takes the choices as they are made: returns what
-    /// stands for that of each row among the tokens of that pass. [`CardPair::promised`] says what they were.
+    /// stands for that of each row among the tokens of that pass, and what they were, once somebody knows what was
+    /// chosen behind them.
     ///
     /// # Panics
-    /// As [`CardPair::draft`]; with more rows than are multiplied together, and while another promise stands.
-    pub fn promise(&mut self, pass: &Pass, rows: &[usize], draws: &[Draw]) -> Vec<u32> {
+    /// As [`CardPair::draft`]; with more rows than are multiplied together, and while nobody has asked for what was
+    /// chosen behind the last promise.
+    pub fn promise(
+        &mut self,
+        pass: &Pass,
+        rows: &[usize],
+        draws: &[Draw],
+    ) -> (Vec<u32>, Arc<Promised>) {
         assert!(self.promised.is_none(), "one promise at a time");
         let batch = self.blocks(pass);
         let all = batch.cut.regions.rows;
         assert!(all <= MOST_ROWS, "{all} rows are not drafted at once");
-        self.draft_all(batch, rows, draws);
-        self.promised = Some(Promised { all, rows: rows.to_vec(), words: None });
-        rows.iter().copied().map(promise).collect()
-    }
-
-    /// What was promised last, a choice for each row that was asked for.
-    ///
-    /// # Panics
-    /// When nothing was promised.
-    pub fn promised(&mut self) -> Found {
-        let Promised { all, rows, words } = self.promised.take().expect("a promise");
-        let words = words.unwrap_or_else(|| self.read(2 * all));
-        Found::new(words, all).of(&rows)
+        self.draft_all(batch, pass, rows, draws);
+        let promised = Arc::new(Promised::new(all, rows));
+        self.promised = Some(promised.clone());
+        (rows.iter().copied().map(promise).collect(), promised)
     }
 
     /// Words of the drafter's blocks, which may see all that was committed.
@@ -382,13 +434,12 @@ impl CardPair {
     }
 
     /// Drafts for all rows of a pass: the head reads its weight once, for some of them or all.
-    fn draft_all(&mut self, batch: Batch, rows: &[usize], draws: &[Draw]) {
-        let Batch { words, cut, often } = batch;
+    fn draft_all(&mut self, batch: Batch, pass: &Pass, rows: &[usize], draws: &[Draw]) {
+        let Batch { said, cut, often } = batch;
         let all = cut.regions.rows;
-        let mut every = vec![NOTHING; all];
-        rows.iter().zip(draws).for_each(|(&row, draw)| every[row] = *draw);
+        let asked = said_of(pass, (rows, draws), all);
         let what = What::Draft { cut, asked: Asked::All, sampled: sampled(draws) };
-        self.submit((words_of(&every, all), words), what, often);
+        self.submit((asked, said), what, often);
     }
 
     /// The rows of the last pass from `first` on are committed, at these positions and slots: the
@@ -417,7 +468,7 @@ impl CardPair {
         }
         self.kept.clear();
         let often = often(rows, rows).1;
-        self.submit((vec![], words), What::Absorb { rows }, often);
+        self.submit((Said::default(), words.into()), What::Absorb { rows }, often);
     }
 
     /// Waits for everything that was asked for.
@@ -457,8 +508,8 @@ impl CardPair {
             Ids::Proposed => before + filled + rows,
         });
         let own = words.split_off(before);
-        if let Some(promised) = &mut self.promised {
-            promised.words = Some(words);
+        if let Some(promised) = self.promised.take() {
+            promised.keep(words);
         }
         let mut found = Found::new(own, filled);
         found.tokens.truncate(rows);
@@ -468,7 +519,7 @@ impl CardPair {
 
 impl Found {
     /// Of words: a choice for each of `rows` rows, then perhaps how sure the drafter is of some of them.
-    fn new(mut words: Vec<u32>, rows: usize) -> Found {
+    pub(super) fn new(mut words: Vec<u32>, rows: usize) -> Found {
         let confidences = words.get(rows..).unwrap_or_default();
         let confidences = confidences.iter().copied().map(f32::from_bits).collect();
         words.truncate(rows);
@@ -476,7 +527,7 @@ impl Found {
     }
 
     /// What was found for some of its rows.
-    fn of(&self, rows: &[usize]) -> Found {
+    pub(super) fn of(&self, rows: &[usize]) -> Found {
         Found {
             tokens: rows.iter().map(|&row| self.tokens[row]).collect(),
             confidences: rows.iter().map(|&row| self.confidences[row]).collect(),

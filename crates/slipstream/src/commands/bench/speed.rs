@@ -5,7 +5,7 @@ use crate::args::SpeedArgs;
 use crate::commands::bench::mirrored;
 use crate::failure::Failure;
 use crate::session::{self, load};
-use device::{Device, LaneId};
+use device::Device;
 use engine::{Counters, Engine, EngineOptions, Output, Speculation};
 use std::io::{Write, stdout};
 use std::time::{Duration, Instant};
@@ -91,14 +91,13 @@ fn measure(
         first += stats.first_token;
     }
     let (after, wall) = (engine.device().usage(), started.elapsed());
-    let forward = LaneId::Forward.index();
-    let busy = after.busy[forward] - usage.busy[forward];
+    let counters = engine.counters() - before;
     Ok(Pass {
-        idle: 1.0 - busy.as_secs_f64() / wall.as_secs_f64(),
+        idle: 1.0 - counters.times.total().as_secs_f64() / wall.as_secs_f64(),
         waited: [after.results.time - usage.results.time, after.fence.time - usage.fence.time],
         decode: tokens as f64 / time.as_secs_f64(),
         first_token: first / outputs.len() as u32,
-        counters: engine.counters() - before,
+        counters,
         outputs,
     })
 }
@@ -131,7 +130,7 @@ fn report(out: &mut impl Write, name: &str, passes: &[Pass]) -> Result<(), Failu
     writeln!(
         out,
         "  host blocked a step: {:.2} ms landing, {:.2} ms at the fence; launched ahead {:.1} % of \
-         steps; forward lane idle {:.1} %",
+         steps; device idle {:.1} %",
         per_step(|p| p.waited[0]),
         per_step(|p| p.waited[1]),
         median(passes, |p| 100.0 * p.counters.led as f64 / p.counters.steps as f64),

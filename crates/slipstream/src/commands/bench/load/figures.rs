@@ -114,7 +114,7 @@ pub(super) struct Steps {
     pub(super) committing_ms: f64,
     /// Share of the steps that were still running when the one behind them had been launched.
     pub(super) launched_ahead_share: f64,
-    /// Share of the time in which the forward lane ran nothing although a request was open.
+    /// Share of the time in which no step ran although a request was open.
     pub(super) device_idle_share: f64,
     /// Share of the time in which the card itself worked on nothing although a request was open; of a
     /// card that times its work.
@@ -240,7 +240,7 @@ impl Steps {
             planning_ms: each(counters.planning),
             committing_ms: each(counters.committing),
             launched_ahead_share: ratio(counters.led as f64, steps),
-            device_idle_share: idle(spent.forward),
+            device_idle_share: idle(spent.counters.times.total()),
             card_idle_share: spent.card.map(idle),
         }
     }

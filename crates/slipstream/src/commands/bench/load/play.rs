@@ -2,7 +2,7 @@
 
 use super::items::Item;
 use crate::failure::Failure;
-use device::{Device, LaneId, Waits};
+use device::{Device, Waits};
 use engine::{Counters, Engine, Finished, Meter, RequestId, Speculation, Tally, Update};
 use std::collections::HashMap;
 use std::fmt;
@@ -100,8 +100,6 @@ pub(super) struct Spent {
     /// Host waits for results, and for the fence.
     pub(super) land: Waits,
     pub(super) fence: Waits,
-    /// Time in jobs of the forward lane.
-    pub(super) forward: Duration,
     /// Time in which the card worked, where it is timed.
     pub(super) card: Option<Duration>,
 }
@@ -114,7 +112,6 @@ impl Spent {
             tally: engine.tally(),
             land: usage.results,
             fence: usage.fence,
-            forward: usage.busy[LaneId::Forward.index()],
             card: meter.map(|read| read()),
         }
     }
@@ -137,7 +134,6 @@ impl Spent {
             },
             land: waits(self.land, earlier.land),
             fence: waits(self.fence, earlier.fence),
-            forward: self.forward - earlier.forward,
             card: self.card.zip(earlier.card).map(|(now, then)| now - then),
         }
     }

@@ -166,7 +166,7 @@ fn blocked(report: &Report, groups: &[Group<'_>]) -> Vec<Element> {
     };
     let waits = rows(|f| vec![f.steps.blocked_ms.land, f.steps.blocked_ms.fence]);
     let idle = rows(|f| vec![100.0 * f.steps.device_idle_share]);
-    let (places, lane) = (["landing", "at the fence"], ["forward lane idle"]);
+    let (places, lane) = (["landing", "at the fence"], ["no step runs"]);
     vec![
         figure(
             "Host blocked",
