@@ -7,14 +7,16 @@
 //! Which of these ways a row takes follows from its request and its position alone, so drafting does not change
 //! it.
 
-use crate::draft::{
-    Draft, DraftRow, Drafter, Features, Follows, NoDrafter, Promise, in_reach, shape,
-};
+mod drafter;
+
+use self::drafter::CardDrafter;
+use crate::draft::{Drafter, Features, NoDrafter};
 use crate::memory::Geometry;
 use crate::pair::{Faces, Models, Pair, PairOptions, TargetFiles};
-use crate::target::{Choosing, Left, Target};
+use crate::target::{Choosing, Leaves, Left, Target};
 use crate::{EngineOptions, LogProbs};
 use device::Cpu;
+use kernels::accept::cuda::MOST_ROWS as MOST_ACCEPTED;
 use kernels::choose::{Draw, Shape, choose, confidences, log_probs};
 use model::LoadError;
 use model::checkpoint::{Checkpoint, read_config};
@@ -200,6 +202,7 @@ impl OnCard {
                 config,
                 proposed: capacity.proposed,
                 pass: Pass::default(),
+                started: None,
             }),
             None => Box::new(NoDrafter),
         };
@@ -379,8 +382,8 @@ impl Target for CardTarget {
         TOGETHER
     }
 
-    fn leaves(&self) -> usize {
-        MOST_LEFT
+    fn leaves(&self) -> Leaves {
+        Leaves { blocks: MOST_LEFT, rows: MOST_ACCEPTED }
     }
 
     fn leave(&mut self, pass: &Pass, taps: &[usize], draws: &[Draw]) -> Box<dyn Left> {
@@ -426,127 +429,6 @@ impl Target for CardTarget {
             found.extend(rows.map(|(row, &token)| log_probs(row, self.allowed, token, top)));
         }
         found
-    }
-}
-
-/// The DFlash drafter of a pair on a card.
-struct CardDrafter {
-    card: Shared,
-    cpu: Cpu,
-    config: DflashConfig,
-    /// Ids below this are proposed.
-    proposed: usize,
-    pass: Pass,
-}
-
-/// What is asked of the drafter's pass.
-struct Asked<'r> {
-    /// Proposals of each row.
-    counts: Vec<usize>,
-    /// For each proposal its row in the pass, and how it is chosen.
-    wanted: Vec<usize>,
-    draws: Vec<Draw>,
-    shapes: Vec<Shape<'r>>,
-}
-
-impl CardDrafter {
-    /// Lays the blocks of `rows` out.
-    fn ask<'r>(&mut self, rows: &[DraftRow<'r>]) -> Asked<'r> {
-        let (most, context) = (self.config.block, self.config.body.context);
-        let mut tokens = vec![self.config.mask_id; most];
-        self.pass.clear();
-        let (mut wanted, mut draws, mut shapes) = (vec![], vec![], vec![]);
-        let mut counts = vec![0; rows.len()];
-        for (row, count) in rows.iter().zip(&mut counts) {
-            if !in_reach(row, most, context) {
-                continue;
-            }
-            let (first, block) = (self.pass.rows(), self.config.holding(row.likely + 1));
-            tokens[0] = row.anchor;
-            self.pass.push_block(&tokens[..block], row.start(), row.pages);
-            *count = row.width.min(block) - 1;
-            for j in 1..=*count {
-                let position = row.draw.position + j as u32 - 1;
-                wanted.push(first + j);
-                draws.push(Draw { position, ..row.draw });
-                // What may follow a draft is known once it is one.
-                let allowed = row.allowed.filter(|_| j == 1);
-                shapes.push(Shape { allowed, ..shape(row, position) });
-            }
-        }
-        Asked { counts, wanted, draws, shapes }
-    }
-}
-
-/// Deals proposals out to rows that have so many.
-fn deal(found: Found, counts: &[usize], out: &mut [Draft]) {
-    let mut proposals = found.tokens.into_iter().zip(found.confidences);
-    for (&count, out) in counts.iter().zip(out) {
-        let own = proposals.by_ref().take(count);
-        own.for_each(|(token, confidence)| out.push(token, confidence));
-    }
-}
-
-impl Drafter for CardDrafter {
-    fn block(&self) -> usize {
-        self.config.block
-    }
-
-    fn blocks(&self) -> Vec<usize> {
-        self.config.blocks.clone()
-    }
-
-    fn taps(&self) -> &[usize] {
-        &self.config.target_layers
-    }
-
-    /// Of the numbers of positions that may be drafted, the least is that has the room that is asked for. All rows
-    /// that may be verified choose at once, each at its own position, and say how sure they are: what is not worth
-    /// it costs next to nothing, where another launch would.
-    fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
-        let Asked { counts, wanted, draws, shapes } = self.ask(rows);
-        if wanted.is_empty() {
-            return;
-        }
-        let all = self.card.get().draft(&self.pass, &wanted, &draws);
-        let (card, cpu, width) = (&self.card, &self.cpu, (self.proposed, self.proposed));
-        let chooser = Chooser { card, cpu, ids: Ids::Proposed, width };
-        let found = chooser.choose(&wanted, &draws, &shapes, || all);
-        deal(found, &counts, out);
-    }
-
-    fn follows(&self) -> Follows {
-        Follows::Blocks
-    }
-
-    fn promise(&mut self, rows: &[DraftRow<'_>]) -> Option<Promise> {
-        let Asked { counts, wanted, draws, shapes } = self.ask(rows);
-        let by_card = |(draw, shape)| By::of(draw, shape) == By::Card;
-        let simple = draws.iter().zip(&shapes).all(by_card);
-        if wanted.is_empty() || !simple || self.pass.rows() > TOGETHER {
-            return None;
-        }
-        let (all, promised) = self.card.get().promise(&self.pass, &wanted, &draws);
-        let mut all = all.into_iter();
-        let stand_ins = counts.iter().map(|&count| all.by_ref().take(count).collect());
-        Some(Promise::new(stand_ins.collect(), move || {
-            let mut out = vec![Draft::default(); counts.len()];
-            deal(promised.found().clone(), &counts, &mut out);
-            out
-        }))
-    }
-
-    /// # Panics
-    /// When the features are of a target elsewhere.
-    fn absorb(&mut self, features: Features<'_>, positions: &[u32], slots: &[u32]) {
-        let Features::Left(rows) = features else {
-            panic!("this drafter reads the features that its own target left on the card")
-        };
-        self.card.get().keep(rows.start, positions, slots);
-    }
-
-    fn settle(&mut self) {
-        self.card.get().settle();
     }
 }
 

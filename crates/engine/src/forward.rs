@@ -1,24 +1,25 @@
 //! One step on the forward lane: draft → verify → choose → accept → publish → absorb, with no
 //! host in between.
 
+mod drafting;
+mod leaving;
+
 use crate::ahead::{Pace, Promised};
 use crate::counters::StepTimes;
-use crate::draft::{Calibration, Draft, DraftRow, Drafter, Follows, Judge};
-use crate::fit::{Open, fit};
+use crate::draft::{Calibration, Drafter};
 use crate::guide::{self, Followed, Guide, Mask};
 use crate::holders::Holders;
-use crate::left::{Coming, Judged, LeftRow, LeftStep, ReadStep, Steps, Unknown};
+use crate::left::{Judged, Steps, Unknown};
 use crate::output::PromptToken;
 use crate::report::{Aside, Entry, Report};
 use crate::shaper::Shaper;
-use crate::target::{Choosing, Features, Target};
+use crate::target::{Choosing, Features, Leaves, Target};
 use device::{Clock, Fence};
 use kernels::accept::accept;
 use kernels::choose::{Draw, Kept, LogProbs, Shape};
 use model::pass::{Pass, Start, slot};
 use schedule::{Absorb, PlannedRow, RowOutcome, Scores, Then, Work};
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// What the forward lane owns alone.
@@ -34,8 +35,7 @@ pub(crate) struct Forward {
     /// The target's.
     stairs: Vec<usize>,
     pace: Pace,
-    /// Most rows of a step that is left.
-    leaves: usize,
+    leaves: Leaves,
     /// Those that were left and not read here.
     left: Steps,
     pass: Pass,
@@ -80,17 +80,8 @@ struct Drafted {
     drafts: Vec<Vec<u32>>,
     /// What is known of all proposals.
     judged: Vec<Judged>,
-    made: Made,
-}
-
-/// How drafts were made.
-enum Made {
-    /// There are none.
-    None,
-    /// Somebody waited for them.
-    Told,
-    /// They are still to come.
-    Promised(Promised),
+    /// Set where the drafts are still to come.
+    promised: Option<Promised>,
 }
 
 impl Forward {
@@ -107,7 +98,7 @@ impl Forward {
             leaves: match fence {
                 Fence::Fine => target.leaves(),
                 // Whoever waits for a whole step waits for what it chose.
-                Fence::SelfFence | Fence::Coarse => 0,
+                Fence::SelfFence | Fence::Coarse => Leaves::default(),
             },
             left: Steps::default(),
             target,
@@ -141,7 +132,7 @@ impl Forward {
         if !may_leave {
             self.catch_up(Unknown::Nothing, &mut memory);
         }
-        let Drafted { mut drafts, judged, made } = self.draft(planned, &mut memory, &mut times);
+        let Drafted { mut drafts, judged, promised } = self.draft(planned, &mut memory, &mut times);
         let drafted = self.clock.now();
         let followed = guide::follow(&mut self.guides, planned, &mut drafts);
         let masked = self.clock.now();
@@ -149,19 +140,9 @@ impl Forward {
 
         let drafts = drafts.into_iter().zip(followed).zip(judged);
         let blocks = self.build(planned, drafts, &memory);
-        match made {
-            Made::None if may_leave => {
-                Report::Left(self.leave(&blocks, None, start, memory.stride))
-            }
-            Made::Promised(promised) if may_leave => {
-                Report::Left(self.leave(&blocks, Some(promised), start, memory.stride))
-            }
-            Made::None | Made::Told => {
-                Report::Done(self.verify(blocks, None, (masked, times), memory))
-            }
-            Made::Promised(promised) => {
-                Report::Done(self.verify(blocks, Some(promised), (masked, times), memory))
-            }
+        match may_leave && self.is_worth_leaving(&blocks, promised.as_ref()) {
+            true => Report::Left(self.leave(blocks, promised, (start, times.draft), memory.stride)),
+            false => Report::Done(self.verify(blocks, promised, (masked, times), memory)),
         }
     }
 
@@ -191,8 +172,8 @@ impl Forward {
             outcome.end = guide.and_then(|guide| guide.push(&outcome.tokens));
         }
         for (block, outcome) in blocks.iter().zip(&outcomes) {
-            let confidences = &block.judged.confidences[..block.looked_at];
-            self.calibration.learn(confidences, outcome.accepted);
+            let confidences = &block.judged.confidences;
+            self.calibration.take_in(confidences, block.looked_at, outcome.accepted);
         }
         let pushed = self.clock.now();
         self.results.resize(blocks.len() * memory.stride, 0);
@@ -216,164 +197,9 @@ impl Forward {
         Aside { logprobs, prompts, drafts, times }
     }
 
-    /// Starts what was laid out, and waits for nothing.
-    fn leave(
-        &mut self,
-        blocks: &[Block<'_>],
-        promised: Option<Promised>,
-        began: Duration,
-        stride: usize,
-    ) -> Arc<LeftStep> {
-        let of = |block: &Block<'_>| {
-            let (row, first) = (block.row, block.context + 1);
-            (first..first + block.len).map(move |position| draw(row, position)).collect::<Vec<_>>()
-        };
-        let draws: Vec<Draw> = blocks.iter().flat_map(of).collect();
-        let taps = taps(&*self.drafter, blocks);
-        let left = self.target.leave(&self.pass, taps, &draws);
-        self.clock.work("verify", self.pass.rows());
-        self.results.resize(blocks.len() * stride, 0);
-        let row = |block: &Block<'_>| LeftRow {
-            row: block.row.row,
-            first: block.first,
-            width: block.len,
-            absorb: block.row.absorb,
-            pages: block.pages.to_vec(),
-        };
-        let (calibration, most) = (self.calibration.clone(), self.drafter.block() - 1);
-        let coming = Coming { left, promised, calibration, most };
-        self.left.push(blocks.iter().map(row).collect(), coming, (&self.clock, began))
-    }
-
-    /// Whether the step `planned` may be left: nothing of it needs the host before the next one begins, and no block
-    /// is narrower than planned, wherever it begins.
-    fn may_leave(&self, planned: &[PlannedRow], memory: &StepMemory<'_>) -> bool {
-        let follows = self.drafter.follows();
-        let free = |row: &PlannedRow| {
-            let Work::Block { width, .. } = row.work else { return false };
-            let len = memory.lengths[row.row.index] as usize;
-            self.left.start(row.row, len).most() + width < row.limit
-                && (width == 1 || follows == Follows::Blocks)
-                && row.logprobs.is_none()
-                && !draw(row, len).filters()
-                && self.shapers.of(row.row).is_none()
-                && self.guides.of(row.row).is_none()
-        };
-        planned.len() <= self.leaves && planned.iter().all(free)
-    }
-
-    /// Takes in what steps chose that were left, up to what is to be unknown: waits where nobody has read them yet.
-    fn catch_up(&mut self, to: Unknown, memory: &mut StepMemory<'_>) {
-        while let Some(step) = self.left.pop(to) {
-            let ReadStep { outcomes, drafts, .. } = step.read();
-            for ((left, outcome), (_, confidences)) in step.rows.iter().zip(outcomes).zip(drafts) {
-                memory.lengths[left.row.index] += outcome.tokens.len() as u32;
-                if let Some(&last) = outcome.tokens.last() {
-                    memory.anchors[left.row.index] = last;
-                }
-                self.calibration.look(confidences);
-                self.calibration.learn(confidences, outcome.accepted);
-            }
-        }
-    }
-
-    /// Gives the drafter the features of the last step, if that was left: of drafts that turn out to be refused, too,
-    /// whose places nobody looks at before they are written again.
-    fn absorb_left(&mut self, memory: &StepMemory<'_>) {
-        let Some(step) = self.left.last() else { return };
-        let (features, all) = (self.target.features(), self.pass.rows());
-        if features.is_empty() {
-            return;
-        }
-        for left in step.rows.iter().filter(|left| left.absorb == Absorb::Keep) {
-            let start = memory.lengths[left.row.index] as usize;
-            let own = features.rows(left.first..left.first + left.width, all);
-            let tokens = (start..start + left.width, &left.pages[..], self.page_size);
-            take_in(&mut *self.drafter, own, tokens);
-            self.clock.work("absorb", left.width);
-        }
-    }
-
     /// What the last step found: an [`Entry`] a planned row.
     pub(crate) fn results(&self) -> &[u32] {
         &self.results
-    }
-
-    /// Drafts for every planned row that is to be verified. Where they are not promised, it has to be known where the
-    /// rows begin.
-    fn draft(
-        &mut self,
-        planned: &[PlannedRow],
-        memory: &mut StepMemory<'_>,
-        times: &mut StepTimes,
-    ) -> Drafted {
-        let mut drafted = Drafted {
-            drafts: vec![Vec::new(); planned.len()],
-            judged: vec![Judged::default(); planned.len()],
-            made: Made::None,
-        };
-        let known = (&self.calibration, &self.left, &self.guides, &self.shapers);
-        let (places, wanting) = wanting(planned, memory, known);
-        if wanting.is_empty() {
-            return drafted;
-        }
-        let start = self.clock.now();
-        self.drafter.settle();
-        let settled = self.clock.now();
-        times.absorb += settled - start;
-        let positions = wanting.iter().map(|row| self.drafter.positions(row.likely)).sum();
-        let prices: Vec<f32> = wanting.iter().map(|row| row.judge.price()).collect();
-        let takes = match self.may_run_ahead(planned, &wanting) {
-            true => self.pace.takes(positions),
-            false => None,
-        };
-        if let Some(takes) = takes
-            && let Some(promise) = self.drafter.promise(&wanting)
-        {
-            for (&place, own) in places.iter().zip(&promise.stand_ins) {
-                drafted.drafts[place].clone_from(own);
-            }
-            let rows = places.into_iter().zip(prices).collect();
-            drafted.made = Made::Promised(Promised { promise, rows, takes });
-            times.draft = self.clock.now() - settled;
-            return drafted;
-        }
-        if self.left.last().is_some() {
-            self.catch_up(Unknown::Nothing, memory);
-            return self.draft(planned, memory, times);
-        }
-        drafted.made = Made::Told;
-        let mut proposals = vec![Draft::default(); wanting.len()];
-        self.drafter.propose(&wanting, &mut proposals);
-        self.clock.work("draft", wanting.len());
-        times.draft = self.clock.now() - settled;
-        self.pace.learn(positions, times.draft);
-        let counts = self.counts(planned, &wanting, &proposals);
-        let judged = self.judge(&prices, proposals);
-        for ((place, (mut tokens, judged)), count) in places.into_iter().zip(judged).zip(counts) {
-            tokens.truncate(count);
-            (drafted.drafts[place], drafted.judged[place]) = (tokens, judged);
-        }
-        drafted
-    }
-
-    /// What is known of drafts, of each of which so much is wanted, beside their tokens. All are judged by what was
-    /// known before.
-    fn judge(&mut self, prices: &[f32], drafts: Vec<Draft>) -> Vec<(Vec<u32>, Judged)> {
-        let (known, most) = (&self.calibration, self.drafter.block() - 1);
-        let one = |(&price, draft): (&f32, Draft)| Judged::of((known, price), most, draft);
-        let judged: Vec<_> = prices.iter().zip(drafts).map(one).collect();
-        judged.iter().for_each(|(_, judged)| self.calibration.look(&judged.confidences));
-        judged
-    }
-
-    /// Whether the drafts of `rows` may be verified before the host knows them: nothing that the host does to their
-    /// logits depends on them, and verifying them all costs little.
-    fn may_run_ahead(&self, planned: &[PlannedRow], rows: &[DraftRow<'_>]) -> bool {
-        let free = |row: &DraftRow<'_>| row.shaper.is_none() && row.allowed.is_none();
-        let drafts: usize = rows.iter().map(|row| row.width - 1).sum();
-        let told: usize = planned.iter().map(PlannedRow::told).sum();
-        told + drafts <= self.target.ahead() && rows.iter().all(free)
     }
 
     /// Puts the drafts that were promised in the place of what stood for them. Returns how long they took.
@@ -386,34 +212,6 @@ impl Forward {
             (block.drafts, block.judged) = (tokens, judged);
         }
         takes
-    }
-
-    /// How many of the proposals of each row are verified: those that are worth it, and some more or less as the
-    /// target's passes cost.
-    fn counts(
-        &self,
-        planned: &[PlannedRow],
-        rows: &[DraftRow<'_>],
-        proposals: &[Draft],
-    ) -> Vec<usize> {
-        let worth = |(row, draft): (&DraftRow<'_>, &Draft)| row.judge.worth(&draft.confidences);
-        let mut counts: Vec<usize> = rows.iter().zip(proposals).map(worth).collect();
-        if self.stairs.is_empty() {
-            return counts;
-        }
-        let open: Vec<usize> = (0..rows.len()).filter(|&i| rows[i].judge.is_strict()).collect();
-        let Some(price) = open.first().map(|&i| rows[i].judge.price()) else { return counts };
-        let chances = |&i: &usize| rows[i].judge.chances(&proposals[i].confidences).collect();
-        let chances: Vec<Vec<f32>> = open.iter().map(chances).collect();
-        let blocks = open.iter().zip(&chances);
-        let blocks: Vec<Open<'_>> =
-            blocks.map(|(&i, chances)| Open { chances, worth: counts[i] }).collect();
-        let judged: usize = blocks.iter().map(|block| block.worth).sum();
-        let drafts: usize = counts.iter().sum();
-        let others = planned.iter().map(PlannedRow::told).sum::<usize>() + drafts - judged;
-        let fitted = fit(others, &blocks, price, &self.stairs);
-        open.iter().zip(fitted).for_each(|(&i, count)| counts[i] = count);
-        counts
     }
 
     /// Lays the rows of the verify pass out.
@@ -604,43 +402,6 @@ fn take_in(
     let positions: Vec<u32> = tokens.clone().map(|t| t as u32).collect();
     let slots: Vec<u32> = tokens.map(|t| slot(t, pages, page_size)).collect();
     drafter.absorb(features, &positions, &slots);
-}
-
-/// The planned rows that want drafts: their places, and what they want.
-fn wanting<'f>(
-    planned: &[PlannedRow],
-    memory: &StepMemory<'f>,
-    known: (&'f Calibration, &Steps, &'f Holders<Guide>, &'f Holders<Shaper>),
-) -> (Vec<usize>, Vec<DraftRow<'f>>) {
-    let (calibration, left, guides, shapers) = known;
-    let (mut wanting, mut places) = (Vec::new(), Vec::new());
-    for (i, (row, pages)) in with_pages(planned, memory.pages).enumerate() {
-        let Work::Block { width, price, likely } = row.work else { continue };
-        let start = left.start(row.row, memory.lengths[row.row.index] as usize);
-        let len = start.most();
-        let width = width.min(row.limit - 1 - len);
-        let guide = guides.of(row.row);
-        if width > 1 && guide.is_none_or(|guide| guide.end().is_none()) {
-            places.push(i);
-            wanting.push(DraftRow {
-                request: row.id,
-                anchor: memory.anchors[row.row.index],
-                len,
-                behind: match start {
-                    Start::At(_) => None,
-                    Start::Behind { block, .. } => Some(block),
-                },
-                width,
-                judge: Judge::new(calibration, price),
-                likely,
-                pages,
-                draw: draw(row, len + 1),
-                shaper: shapers.of(row.row),
-                allowed: guide.and_then(Guide::next),
-            });
-        }
-    }
-    (places, wanting)
 }
 
 /// Each planned row with its own page ids.

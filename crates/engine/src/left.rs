@@ -13,7 +13,7 @@ use kernels::accept::accept;
 use model::pass::Start;
 use schedule::{Absorb, Chances, RowOutcome};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
 /// What is known of a row's drafts before they are verified, those that are not worth it included.
@@ -58,69 +58,86 @@ pub(crate) struct LeftRow {
     pub(crate) pages: Vec<u32>,
 }
 
-/// What is still to come of a step, and what it is judged by.
+/// What is still to come of a step.
 pub(crate) struct Coming {
     pub(crate) left: Box<dyn Left>,
-    pub(crate) promised: Option<Promised>,
-    pub(crate) calibration: Calibration,
-    /// Drafts of the widest block.
-    pub(crate) most: usize,
+    pub(crate) drafts: Drafts,
+}
+
+/// The drafts of a step that was left.
+pub(crate) enum Drafts {
+    /// Of each row, and how long they took.
+    Told(Vec<(Vec<u32>, Judged)>, Duration),
+    /// They come, too. By what they are judged, of how many drafts in the widest block.
+    Promised(Promised, Box<Calibration>, usize),
+}
+
+impl Drafts {
+    /// How long they took, and those of each of `rows` rows.
+    fn known(self, rows: usize) -> (Duration, Vec<(Vec<u32>, Judged)>) {
+        let (promised, calibration, most) = match self {
+            Drafts::Told(drafts, took) => return (took, drafts),
+            Drafts::Promised(promised, calibration, most) => (promised, calibration, most),
+        };
+        let mut drafts = vec![(Vec::new(), Judged::default()); rows];
+        let Promised { promise, rows, takes } = promised;
+        for ((place, price), draft) in rows.into_iter().zip(promise.redeem()) {
+            drafts[place] = Judged::of((&calibration, price), most, draft);
+        }
+        (takes, drafts)
+    }
 }
 
 /// A step that was read.
 pub(crate) struct ReadStep {
     pub(crate) outcomes: Vec<RowOutcome>,
-    /// What each block looked at, and how sure the drafter was.
+    /// What each block looked at, and how sure the drafter was of those and of what was not worth it.
     pub(crate) drafts: Vec<(Vec<u32>, Vec<f32>)>,
     pub(crate) times: StepTimes,
     /// From when to when nothing ran before it.
     pub(crate) span: Span,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl LeftStep {
-    /// What became of it, once it has ended: who asks first waits.
+    /// What became of it, once it has ended. Who asks first waits for the card, and others for that one: awake, since
+    /// going to sleep would take longer than they have.
+    ///
+    /// # Panics
+    /// When the card is lost.
     pub(crate) fn read(&self) -> &ReadStep {
-        self.read.get_or_init(|| {
-            let coming = lock(&self.coming).take().expect("a step that nobody has read");
-            let Coming { left, promised, calibration, most } = coming;
-            let chosen = left.read();
-            let now = self.clock.now();
-            let (takes, drafts) = self.drafts(promised);
-            let judged = drafts
-                .into_iter()
-                .map(|(price, draft)| Judged::of((&calibration, price), most, draft));
-            let (mut outcomes, mut drafts) = (Vec::new(), Vec::new());
-            for (row, (tokens, Judged { confidences, chances })) in self.rows.iter().zip(judged) {
-                let choices = &chosen[row.first..row.first + row.width];
-                let accepted = accept(&tokens, choices);
-                let kept = choices[..=accepted].to_vec();
-                let drafted = tokens.len();
-                outcomes.push(RowOutcome { tokens: kept, accepted, drafted, chances, end: None });
-                drafts.push((tokens, confidences));
+        loop {
+            match self.coming.try_lock() {
+                Ok(mut coming) => {
+                    let read = || self.settle(coming.take().expect("a step that nobody has read"));
+                    return self.read.get_or_init(read);
+                }
+                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+                Err(TryLockError::Poisoned(_)) => panic!("who read this step failed"),
             }
-            let mut ended = lock(&self.ended);
-            let start = self.began.max(*ended).min(now);
-            *ended = now;
-            let draft = takes.min(now - start);
-            let times = StepTimes { draft, verify: now - start - draft, ..StepTimes::default() };
-            ReadStep { outcomes, drafts, times, span: Span { start, end: now } }
-        })
+        }
     }
 
-    /// How long its drafts took, and those of each row with what is wanted of them.
-    fn drafts(&self, promised: Option<Promised>) -> (Duration, Vec<(f32, Draft)>) {
-        let mut drafts = vec![(0.0, Draft::default()); self.rows.len()];
-        let Some(Promised { promise, rows, takes }) = promised else {
-            return (Duration::ZERO, drafts);
-        };
-        for ((place, price), draft) in rows.into_iter().zip(promise.redeem()) {
-            drafts[place] = (price, draft);
+    /// Waits for what is to come.
+    fn settle(&self, coming: Coming) -> ReadStep {
+        let Coming { left, drafts } = coming;
+        let chosen = left.read();
+        let now = self.clock.now();
+        let (takes, judged) = drafts.known(self.rows.len());
+        let (mut outcomes, mut drafts) = (Vec::new(), Vec::new());
+        for (row, (tokens, Judged { confidences, chances })) in self.rows.iter().zip(judged) {
+            let choices = &chosen[row.first..row.first + row.width];
+            let accepted = accept(&tokens, choices);
+            let kept = choices[..=accepted].to_vec();
+            let drafted = tokens.len();
+            outcomes.push(RowOutcome { tokens: kept, accepted, drafted, chances, end: None });
+            drafts.push((tokens, confidences));
         }
-        (takes, drafts)
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = self.began.max(*ended).min(now);
+        *ended = now;
+        let draft = takes.min(now - start);
+        let times = StepTimes { draft, verify: now - start - draft, ..StepTimes::default() };
+        ReadStep { outcomes, drafts, times, span: Span { start, end: now } }
     }
 
     /// What the host is told, as any step tells it; the results go to `words`, in entries of `stride`.

@@ -46,7 +46,7 @@ pub use schedule::{
     StepCost, Stops, Tally, WidthPolicy,
 };
 pub use service::{Event, Handle, Service, Stream, SubmitError, Ticket};
-pub use target::{Choosing, Features, Left, Target, Vocabulary};
+pub use target::{Choosing, Features, Leaves, Left, Target, Vocabulary};
 
 pub use device::Fence;
 use device::{Clock, DeviceLost, HostDevice, Threads, Usage};

@@ -27,9 +27,10 @@ pub trait Target: Send {
         0
     }
 
-    /// Most rows of a step that may be left, with [`Target::leave`]. None where somebody has to wait for every step.
-    fn leaves(&self) -> usize {
-        0
+    /// What a step may have at most that is left, with [`Target::leave`]. Nothing where somebody has to wait for every
+    /// step.
+    fn leaves(&self) -> Leaves {
+        Leaves::default()
     }
 
     /// Runs the model over `pass` as [`Target::forward`] does, chooses behind each of its rows as `draws` say, which
@@ -37,9 +38,9 @@ pub trait Target: Send {
     /// and of its drafter may begin behind those, as [`model::pass::Start::Behind`] says.
     ///
     /// # Panics
-    /// With more rows than [`Target::leaves`] says.
+    /// With more than [`Target::leaves`] says.
     fn leave(&mut self, pass: &Pass, _taps: &[usize], _draws: &[Draw]) -> Box<dyn Left> {
-        panic!("this target leaves no step, of {} rows neither", pass.rows())
+        panic!("this target leaves no step, of {} blocks neither", pass.spans.len())
     }
 
     /// Waits for what [`Target::forward`] left running. The engine calls this where nothing is chosen,
@@ -60,6 +61,15 @@ pub trait Target: Send {
     /// most likely ones there, as the model has them; `rows.len()` in all. What [`Target::choose`] was
     /// last asked about stays that.
     fn score(&mut self, rows: &[usize], tokens: &[u32], top: usize) -> Vec<LogProbs>;
+}
+
+/// What a step may have at most that is left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leaves {
+    /// Blocks.
+    pub blocks: usize,
+    /// Rows of all blocks.
+    pub rows: usize,
 }
 
 /// What a step that was left will have chosen.

@@ -404,34 +404,38 @@ fn steps_that_are_left_say_what_others_say() {
         };
         // Positions and draws are said as if blocks had been kept whole.
         let most = |of: &Decoded<'_>, i| start(of, i).most();
+        // The blocks that are drafted for them, as they are said and as they are, three drafts each; so many times.
+        let drafting = |times: usize| {
+            let (mut said, mut is) = ((Pass::default(), vec![]), (Pass::default(), vec![]));
+            let mut asked = vec![];
+            for &i in some.iter().cycle().take(times * some.len()) {
+                let of = &both[i];
+                let anchor = of.at(of.len);
+                asked.extend(said.0.rows() + 1..said.0.rows() + 4);
+                let one = |(pass, draws): &mut (Pass, Vec<Draw>), anchor, start: Start| {
+                    pass.push_block(&[anchor, 3, 3, 3, 3, 3, 3, 3], start, of.pages);
+                    let positions = (start.most() + 1..).take(3);
+                    draws.extend(positions.map(|at| draw(of.temperature, at as u32)));
+                };
+                one(&mut said, if behind[i].is_some() { 0 } else { anchor }, start(of, i));
+                one(&mut is, anchor, Start::At(of.len));
+            }
+            (said, is, asked)
+        };
         let mut promised = None;
         let mut stand_ins = Vec::new();
         if step % 4 == 1 {
-            let (mut blocks, mut draws, mut asked) = (Pass::default(), vec![], vec![]);
-            let mut told_blocks = vec![];
-            for &i in some {
-                let of = &both[i];
-                let anchor = if behind[i].is_some() { 0 } else { of.at(of.len) };
-                let first = blocks.rows();
-                blocks.push_block(&[anchor, 3, 3, 3, 3, 3, 3, 3], start(of, i), of.pages);
-                asked.extend(first + 1..first + 4);
-                let positions = (most(of, i) + 1..).take(3);
-                draws.extend(positions.map(|at| draw(of.temperature, at as u32)));
-                told_blocks.push(of);
-            }
-            // What somebody would be told who waited for them.
-            let mut known = Pass::default();
-            let mut known_draws = vec![];
-            for of in told_blocks {
-                let tokens = [of.at(of.len), 3, 3, 3, 3, 3, 3, 3];
-                known.push_block(&tokens, of.len, of.pages);
-                let positions = (of.len + 1..).take(3);
-                known_draws.extend(positions.map(|at| draw(of.temperature, at as u32)));
-            }
-            let want = runner.pair.draft(&known, &asked, &known_draws);
-            let (all, found) = runner.pair.promise(&blocks, &asked, &draws);
+            let ((said, draws), (is, as_is), asked) = drafting(1);
+            let want = runner.pair.draft(&is, &asked, &as_is);
+            let (all, found) = runner.pair.promise(&said, &asked, &draws);
             stand_ins = all;
             promised = Some((found, want));
+        }
+        if step % 4 == 3 {
+            // More rows than are drafted together, too.
+            let ((said, draws), (is, as_is), asked) = drafting([1, 7][step / 4 % 2]);
+            let started = runner.pair.start(&said, &asked, &draws).found();
+            assert_eq!(started, runner.pair.draft(&is, &asked, &as_is), "step {step}");
         }
         let (mut pass, mut draws) = (Pass::default(), vec![]);
         let mut said = stand_ins.chunks_exact(3);

@@ -77,8 +77,15 @@ impl Calibration {
         self.each.chance(confidence)
     }
 
+    /// Takes in what became of a block: how sure the drafter was of all its drafts, how many of them were verified, and
+    /// how many of those accepted.
+    pub(crate) fn take_in(&mut self, confidences: &[f32], verified: usize, accepted: usize) {
+        self.look(confidences);
+        self.learn(&confidences[..verified], accepted);
+    }
+
     /// Takes in the drafts of a block, whether they are verified or not.
-    pub(crate) fn look(&mut self, confidences: &[f32]) {
+    fn look(&mut self, confidences: &[f32]) {
         if confidences.is_empty() {
             return;
         }
@@ -94,7 +101,7 @@ impl Calibration {
     }
 
     /// Takes in that the first `accepted` of a block's verified drafts were accepted.
-    pub(crate) fn learn(&mut self, confidences: &[f32], accepted: usize) {
+    fn learn(&mut self, confidences: &[f32], accepted: usize) {
         if confidences.is_empty() {
             return;
         }

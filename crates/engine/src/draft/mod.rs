@@ -39,7 +39,7 @@ pub trait Drafter: Send {
     /// Target layers whose outputs [`Drafter::absorb`] wants, ascending.
     fn taps(&self) -> &[usize];
 
-    /// What it has to know of where a row begins.
+    /// What it has to know of where a row begins to promise something.
     fn follows(&self) -> Follows {
         Follows::Tokens
     }
@@ -49,10 +49,14 @@ pub trait Drafter: Send {
     /// are worth it.
     fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]);
 
+    /// Starts what [`Drafter::propose`] is asked for next, of the same rows, which may begin here behind a block of
+    /// which nobody knows yet how much is kept; nothing that is done to logits depends on that.
+    fn start(&mut self, _rows: &[DraftRow<'_>]) {}
+
     /// Promises proposals for each row instead of making them, where the target of the same place takes them as they
     /// come and nobody has to wait for them in between: its next pass has what stands for them. Every proposal is
-    /// verified then. None where that is not so: they are to be proposed. Here alone rows may begin behind a block of
-    /// which nobody knows yet how much is kept, and only where [`Drafter::follows`] says so.
+    /// verified then. None where that is not so: they are to be proposed. Rows may begin behind a block of which nobody
+    /// knows yet how much is kept where [`Drafter::follows`] says so.
     fn promise(&mut self, _rows: &[DraftRow<'_>]) -> Option<Promise> {
         None
     }

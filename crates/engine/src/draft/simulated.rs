@@ -117,6 +117,10 @@ impl<F: FnMut(u64, usize, usize) -> Option<Fate> + Send> Drafter for Simulated<F
         }
     }
 
+    fn start(&mut self, rows: &[DraftRow<'_>]) {
+        self.inner.start(rows);
+    }
+
     /// What is proposed is known at once, where a row begins: the inner drafter's proposals are dropped when they come.
     fn promise(&mut self, rows: &[DraftRow<'_>]) -> Option<Promise> {
         let inner = self.inner.promise(rows)?;

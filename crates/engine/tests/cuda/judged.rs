@@ -46,6 +46,10 @@ impl Drafter for Witness {
         }
     }
 
+    fn start(&mut self, rows: &[DraftRow<'_>]) {
+        self.inner.start(rows);
+    }
+
     /// For places that are known: see [`Drafter::follows`].
     fn promise(&mut self, rows: &[DraftRow<'_>]) -> Option<Promise> {
         let places: Vec<_> = rows.iter().map(|row| (row.request, row.len)).collect();

@@ -2,7 +2,8 @@
 
 use crate::script::{Promises, Quality, ScriptDrafter, ScriptTarget, Words};
 use device::{Device, LaneId, Sim, SimOptions, SimOrder};
-use engine::{Engine, EngineOptions, Fence, Parts, Request, WidthPolicy};
+use engine::draft::Follows;
+use engine::{Engine, EngineOptions, Fence, Leaves, Parts, Request, WidthPolicy};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,7 +50,7 @@ struct Step {
 }
 
 fn engine(sim: &Sim, fence: Fence) -> Engine<Sim> {
-    let promises = Promises::of(0, 0);
+    let promises = Promises::of(0, Leaves::default(), Follows::Tokens);
     let parts = Parts {
         target: Box::new(ScriptTarget::new(PAGE, PAGE, promises.clone())),
         drafter: Box::new(ScriptDrafter::new((PAGE, PAGE), WIDTH, Quality::Perfect, promises)),

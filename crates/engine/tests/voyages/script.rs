@@ -4,7 +4,8 @@ use crate::toy::{allows, mask};
 use device::Cpu;
 use engine::draft::{Draft, DraftRow, Drafter, Follows, Promise};
 use engine::{
-    Choosing, Features, Left, PromptLogProbs, PromptToken, Request, Shaping, Target, Vocabulary,
+    Choosing, Features, Leaves, Left, PromptLogProbs, PromptToken, Request, Shaping, Target,
+    Vocabulary,
 };
 use kernels::accept::accept;
 use kernels::attention::Span;
@@ -142,8 +143,10 @@ pub(crate) fn say(request: &Request) -> impl Iterator<Item = (u32, LogProbs)> {
 #[derive(Clone)]
 pub(crate) struct Promises {
     pub(crate) most: usize,
-    /// Rows of a step that is left at most.
-    pub(crate) leaves: usize,
+    /// What a step has at most that is left.
+    pub(crate) leaves: Leaves,
+    /// What the drafter has to know to promise something.
+    pub(crate) follows: Follows,
     shared: Arc<Mutex<Both>>,
 }
 
@@ -154,20 +157,22 @@ struct Both {
     blocks: Vec<(usize, u32)>,
     /// Passes with some of the tokens.
     passes: u64,
-    /// Steps that were left, and blocks that began behind others.
+    /// Steps that were left, blocks that began behind others, and drafts that were started behind such.
     left: u64,
     behind: u64,
+    started: u64,
 }
 
 impl Promises {
-    pub(crate) fn of(most: usize, leaves: usize) -> Promises {
-        Promises { most, leaves, shared: Arc::default() }
+    pub(crate) fn of(most: usize, leaves: Leaves, follows: Follows) -> Promises {
+        Promises { most, leaves, follows, shared: Arc::default() }
     }
 
-    /// How many passes had some, how many steps were left, and how many blocks began behind theirs.
-    pub(crate) fn met(&self) -> [u64; 3] {
+    /// How many passes had some, how many steps were left, how many blocks began behind theirs, and how many drafts were
+    /// started behind those.
+    pub(crate) fn met(&self) -> [u64; 4] {
         let both = self.shared.lock().unwrap();
-        [both.passes, both.left, both.behind]
+        [both.passes, both.left, both.behind, both.started]
     }
 
     /// A pass's tokens.
@@ -259,12 +264,13 @@ impl Target for ScriptTarget {
         }
     }
 
-    fn leaves(&self) -> usize {
+    fn leaves(&self) -> Leaves {
         self.promises.leaves
     }
 
     fn leave(&mut self, pass: &Pass, taps: &[usize], draws: &[Draw]) -> Box<dyn Left> {
-        assert!(draws.len() == pass.rows() && pass.spans.len() <= self.promises.leaves);
+        let Leaves { blocks, rows } = self.promises.leaves;
+        assert!(pass.spans.len() <= blocks && pass.rows() <= rows && pass.rows() == draws.len());
         let (whole, draws) = self.promises.settle(pass, draws, self.page_size);
         self.forward(&whole, taps);
         let choose = |(row, draw): (usize, &Draw)| {
@@ -328,6 +334,8 @@ pub(crate) struct ScriptDrafter {
     block: usize,
     quality: Quality,
     promises: Promises,
+    /// What was started, and for which places.
+    started: Option<(Vec<usize>, Vec<Draft>)>,
 }
 
 impl ScriptDrafter {
@@ -338,7 +346,19 @@ impl ScriptDrafter {
         promises: Promises,
     ) -> Self {
         let slots = vec![EMPTY; slots];
-        ScriptDrafter { slots, page_size, block, quality, promises }
+        ScriptDrafter { slots, page_size, block, quality, promises, started: None }
+    }
+
+    /// Rows as they are: those behind blocks begin where those end.
+    fn settled<'r>(&self, rows: &[DraftRow<'r>]) -> Vec<DraftRow<'r>> {
+        let mut rows = rows.to_vec();
+        for row in &mut rows {
+            let Some(block) = row.behind.take() else { continue };
+            let (refused, anchor) = self.promises.block(block);
+            (row.anchor, row.len) = (anchor, row.len - refused);
+            row.draw.position -= refused as u32;
+        }
+        rows
     }
 }
 
@@ -353,6 +373,11 @@ impl Drafter for ScriptDrafter {
 
     /// Knows the target's script, and applies it to its own context.
     fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]) {
+        if let Some((places, made)) = self.started.take() {
+            let as_started = rows.iter().map(|row| row.len).eq(places);
+            assert!(as_started, "drafts were started for other places");
+            return out.clone_from_slice(&made);
+        }
         for (row, out) in rows.iter().zip(out) {
             assert!(row.behind.is_none(), "nobody waits for drafts behind what is not known");
             let mut context = tokens(&self.slots, row.pages, row.len, self.page_size);
@@ -378,19 +403,21 @@ impl Drafter for ScriptDrafter {
     }
 
     fn follows(&self) -> Follows {
-        Follows::Blocks
+        self.promises.follows
+    }
+
+    fn start(&mut self, rows: &[DraftRow<'_>]) {
+        let behind = rows.iter().filter(|row| row.behind.is_some()).count();
+        self.promises.shared.lock().unwrap().started += behind as u64;
+        let rows = self.settled(rows);
+        let mut made = vec![Draft::default(); rows.len()];
+        self.propose(&rows, &mut made);
+        self.started = Some((rows.iter().map(|row| row.len).collect(), made));
     }
 
     fn promise(&mut self, rows: &[DraftRow<'_>]) -> Option<Promise> {
-        let mut rows = rows.to_vec();
-        for row in &mut rows {
-            let Some(block) = row.behind.take() else { continue };
-            let (refused, anchor) = self.promises.block(block);
-            (row.anchor, row.len) = (anchor, row.len - refused);
-            row.draw.position -= refused as u32;
-        }
         let mut made = vec![Draft::default(); rows.len()];
-        self.propose(&rows, &mut made);
+        self.propose(&self.settled(rows), &mut made);
         let tokens = made.iter().flat_map(|draft| &draft.tokens);
         self.promises.shared.lock().unwrap().tokens = tokens.copied().collect();
         let mut numbers = VOCAB..;

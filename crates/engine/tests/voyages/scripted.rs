@@ -6,10 +6,10 @@ use crate::serial::cut;
 use crate::toy;
 use crate::voyage::{Passenger, Rig, sail, speculation};
 use device::{Durations, Sim, SimOptions};
-use engine::draft::{Drafter, NoDrafter};
+use engine::draft::{Drafter, Follows, NoDrafter};
 use engine::{
-    Engine, EngineOptions, Fence, Limits, Parts, PromptLogProbs, Request, Sampling, Shaping,
-    StepCost, Stops, Vocabulary, WidthPolicy,
+    Engine, EngineOptions, Fence, Leaves, Limits, Parts, PromptLogProbs, Request, Sampling,
+    Shaping, StepCost, Stops, Vocabulary, WidthPolicy,
 };
 use schedule::CostCurve;
 use std::sync::Arc;
@@ -56,6 +56,7 @@ pub(crate) const MET: &[&str] = &[
     "passes with promised drafts",
     "steps that were left",
     "blocks behind others that nobody had read",
+    "drafts started behind such",
     "fixed widths",
     "adaptive widths",
     "prompts longer than a step",
@@ -70,7 +71,9 @@ pub(crate) fn voyage(seed: u64, rig: Rig) -> Result<Log, String> {
     let durations: Durations = dice.pick(&[|_, _| Duration::ZERO, cheap, dear]);
     let (read_done, discipline) = (rig.read_done, rig.discipline);
     let sim = Sim::with(SimOptions { seed, durations, read_done, ..SimOptions::default() });
-    let promises = Promises::of(dice.pick(&[0, 4, 16, 100]), dice.pick(&[0, 1, 2, 100]));
+    let leaves = Leaves { blocks: dice.pick(&[0, 1, 2, 100]), rows: dice.pick(&[3, 100]) };
+    let follows = dice.pick(&[Follows::Tokens, Follows::Blocks, Follows::Blocks]);
+    let promises = Promises::of(dice.pick(&[0, 4, 16, 100]), leaves, follows);
     let (drafter, block) = drafter(&mut dice, &mut log, &promises);
     let options = EngineOptions { discipline, ..options(&mut dice, block, &mut log) };
     let chunk = options.chunk;
@@ -87,10 +90,11 @@ pub(crate) fn voyage(seed: u64, rig: Rig) -> Result<Log, String> {
     });
     let passengers = passengers.collect();
     log.add(&sail(&sim, engine, passengers, &Words)?);
-    let [passes, left, behind] = promises.met();
+    let [passes, left, behind, started] = promises.met();
     log.note("passes with promised drafts", passes);
     log.note("steps that were left", left);
     log.note("blocks behind others that nobody had read", behind);
+    log.note("drafts started behind such", started);
     Ok(log)
 }
 

@@ -3,7 +3,6 @@
 
 use super::batch::Often;
 use super::pass::What;
-use kernels::accept::cuda::MOST_ROWS;
 use kernels::gather::cuda::MOST_BLOCKS;
 use std::ops::Range;
 
@@ -11,9 +10,9 @@ use std::ops::Range;
 /// few would come again.
 pub const TOGETHER: usize = 16;
 
-/// Most rows of a pass that is left before anybody knows what it chose.
-pub const MOST_LEFT: usize = 64;
-const _: () = assert!(MOST_LEFT < MOST_BLOCKS && MOST_LEFT <= MOST_ROWS);
+/// Most blocks of a pass that is left before anybody knows what it chose: what becomes of them has room, and of one more,
+/// which stands for what fills the pass up.
+pub const MOST_LEFT: usize = MOST_BLOCKS - 1;
 
 /// Words that begin at a multiple of this may be read as whatever they are.
 const ALIGN: usize = 4;

@@ -1,5 +1,6 @@
 //! Steps that were left: what they chose comes to the host while the card is at the next one.
 
+use super::queue::land;
 use super::run::Found;
 use device::cuda::Cuda;
 use device::{Device, Pending};
@@ -34,6 +35,34 @@ impl Promised {
     /// While nobody knows what was chosen behind it.
     pub fn found(&self) -> &Found {
         self.found.get().expect("what was chosen behind a promise was asked for")
+    }
+}
+
+/// A draft pass whose choices nobody has waited for.
+pub struct Drafting {
+    pending: Pending<u32, Cuda>,
+    cuda: Cuda,
+    /// Rows that chose, and those of them that were asked for.
+    all: usize,
+    rows: Vec<usize>,
+}
+
+impl Drafting {
+    pub(super) fn new(
+        (pending, cuda): (Pending<u32, Cuda>, &Cuda),
+        all: usize,
+        rows: Vec<usize>,
+    ) -> Drafting {
+        Drafting { pending, cuda: cuda.clone(), all, rows }
+    }
+
+    /// Waits for it: a choice for each row that was asked for.
+    ///
+    /// # Panics
+    /// When the card is lost.
+    pub fn found(self) -> Found {
+        let Drafting { pending, cuda, all, rows } = self;
+        Found::new(land(pending, &cuda), all).of(&rows)
     }
 }
 

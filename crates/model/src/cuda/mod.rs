@@ -27,7 +27,7 @@ mod short;
 pub use card::Card;
 pub use device::cuda::{CudaError, JobTiming};
 pub use job::{MOST_LEFT, TOGETHER};
-pub use left::{Left, Promised};
+pub use left::{Drafting, Left, Promised};
 pub use load::{CardModels, Origin};
 pub use pass::{Ids, Taps};
 pub use room::{Capacity, MOST_ADDITIONS, SLAB};

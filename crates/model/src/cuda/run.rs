@@ -6,7 +6,7 @@
 use super::batch::{Batch, Kind, Often, filled};
 use super::card::Card;
 use super::job::{Job, MOST_LEFT, Part, Place, Said, marked};
-use super::left::{Left, Promised};
+use super::left::{Drafting, Left, Promised};
 use super::load::CardModels;
 use super::pass::{Asked, From, Ids, Taps, Tokens, What, times};
 use super::plan::Plan;
@@ -186,20 +186,33 @@ fn words_of(draws: &[Draw], rows: usize) -> Vec<u32> {
     words
 }
 
-/// What is said of how some rows of `pass` draw, of `filled` in all: positions behind blocks are settled by what
-/// becomes of those.
+/// What is said of how some rows of `pass` draw, of `filled` in all.
 fn said_of(pass: &Pass, (rows, draws): (&[usize], &[Draw]), filled: usize) -> Said {
-    let mut every = vec![NOTHING; filled];
-    rows.iter().zip(draws).for_each(|(&row, draw)| every[row] = *draw);
-    let mut said = Said::from(words_of(&every, filled));
+    let mut every = vec![(None, NOTHING); filled];
     for (&row, draw) in rows.iter().zip(draws) {
-        if let Some(block) = pass.behind(row) {
-            let at = 3 * filled + row;
-            said.words[at] = Unsettled::Less(draw.position as usize).behind(block);
-            said.marks.push(at);
+        every[row] = (pass.behind(row), *draw);
+    }
+    let all: Vec<Draw> = every.iter().map(|(_, draw)| *draw).collect();
+    let mut said = Said::from(words_of(&all, filled));
+    said.settle(filled, every.iter().map(|(behind, draw)| (*behind, draw)));
+    said
+}
+
+impl Said {
+    /// Marks the positions of draws, `filled` in all, that are settled by what becomes of a block.
+    fn settle<'d>(
+        &mut self,
+        filled: usize,
+        draws: impl Iterator<Item = (Option<usize>, &'d Draw)>,
+    ) {
+        for (i, (behind, draw)) in draws.enumerate() {
+            if let Some(block) = behind {
+                let at = 3 * filled + i;
+                self.words[at] = Unsettled::Less(draw.position as usize).behind(block);
+                self.marks.push(at);
+            }
         }
     }
-    said
 }
 
 fn sampled(draws: &[Draw]) -> Sampled {
@@ -248,14 +261,14 @@ impl CardPair {
     /// filters. Returns while the card works.
     ///
     /// # Panics
-    /// With another number of draws than rows, or more than [`MOST_LEFT`] rows.
+    /// With another number of draws than rows, more than [`MOST_LEFT`] blocks, or more rows than are accepted at once.
     pub fn leave(&mut self, pass: &Pass, taps: Taps, draws: &[Draw]) -> Left {
         assert_eq!(draws.len(), pass.rows(), "all rows of a step that is left choose");
         self.settle();
         let heads = self.plan.target.sizes.heads;
         let Batch { said, cut, often } = Batch::new(pass, Kind::Causal, &self.room, heads);
         let (regions, chosen) = (cut.regions, self.behind_promises());
-        assert!(pass.rows() <= MOST_LEFT, "a step of {} rows is not left", pass.rows());
+        assert!(pass.spans.len() <= MOST_LEFT, "{} blocks are not left", pass.spans.len());
         self.rows = regions.rows;
         self.kept.clear();
         let job = |(draws, batch), what, chosen| Job { what, draws, batch, chosen, often };
@@ -385,22 +398,33 @@ impl CardPair {
     /// # Panics
     /// Without a drafter, and when no row is asked for.
     pub fn draft(&mut self, pass: &Pass, rows: &[usize], draws: &[Draw]) -> Found {
+        self.start(pass, rows, draws).found()
+    }
+
+    /// As [`CardPair::draft`], while nobody waits.
+    ///
+    /// # Panics
+    /// As [`CardPair::draft`], and while nobody has asked for what was chosen behind a promise.
+    pub fn start(&mut self, pass: &Pass, rows: &[usize], draws: &[Draw]) -> Drafting {
+        assert!(self.promised.is_none(), "what was promised is asked for first");
         let batch = self.blocks(pass);
         let all = batch.cut.regions.rows;
         if all <= MOST_ROWS {
             self.draft_all(batch, pass, rows, draws);
-            let found = self.found(pass.rows(), all, Ids::Proposed);
-            return found.of(rows);
+            let pending = self.bring(all + pass.rows());
+            return Drafting::new((pending, self.card.cuda()), all, rows.to_vec());
         }
         let Batch { said, cut, often: its } = batch;
         let (filled, _) = often(rows.len(), self.room.rows);
-        let mut asked = words_of(draws, filled);
+        let mut asked = Said::from(words_of(draws, filled));
+        asked.settle(filled, rows.iter().map(|&row| pass.behind(row)).zip(draws));
         let first = *rows.first().expect("a row that chooses");
         let numbers = rows.iter().chain(std::iter::repeat(&first)).take(filled);
-        asked.extend(numbers.map(|&row| u32::try_from(row).expect("a pass has few rows")));
+        asked.words.extend(numbers.map(|&row| u32::try_from(row).expect("a pass has few rows")));
         let what = What::Draft { cut, asked: Asked::Some(filled), sampled: sampled(draws) };
-        self.submit((asked.into(), said), what, its);
-        self.found(rows.len(), filled, Ids::Proposed)
+        self.submit((asked, said), what, its);
+        let pending = self.bring(filled + rows.len());
+        Drafting::new((pending, self.card.cuda()), filled, (0..rows.len()).collect())
     }
 
     /// As [`CardPair::draft`], for the target's next pass, which takes the choices as they are made: returns what
