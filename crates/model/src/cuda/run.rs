@@ -1,7 +1,8 @@
 //! A pair on a card, one pass after the other: the host says what a pass is for and the card does it,
 //! as a graph where passes of its shape come again. Nothing here waits, besides those who ask for what
 //! the card found. Small passes are enqueued when somebody asks, together: a step of few rows is one graph, from
-//! what the drafter takes in to what is chosen behind its drafts.
+//! what the drafter takes in to what is chosen behind its drafts. A step may be left, too: the card accepts what it
+//! chose, and the next one begins where that ends.
 
 use super::batch::{Batch, Kind, Often, filled};
 use super::card::Card;

@@ -17,7 +17,7 @@ struct Pass {
     /// Mean time to the first token.
     first_token: Duration,
     counters: Counters,
-    /// Share of the time in which the forward lane ran nothing.
+    /// Share of the time in which no step ran.
     idle: f64,
     /// Time the host waited in landing, and for the fence.
     waited: [Duration; 2],

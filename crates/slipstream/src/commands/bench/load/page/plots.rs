@@ -177,7 +177,7 @@ fn blocked(report: &Report, groups: &[Group<'_>]) -> Vec<Element> {
         ),
         figure(
             "Device idle",
-            "Share of the time in which the forward lane ran nothing although a request was open.",
+            "Share of the time in which no step ran although a request was open.",
             &lane,
             bars("% of the time", &lane, &idle),
         ),
