@@ -50,7 +50,7 @@ pub trait Drafter: Send {
     fn propose(&mut self, rows: &[DraftRow<'_>], out: &mut [Draft]);
 
     /// Starts what [`Drafter::propose`] is asked for next, of the same rows, which may begin here behind a block of
-    /// which nobody knows yet how much is kept; nothing that is done to logits depends on that.
+    /// which nobody knows yet how much is kept. They draw by temperature alone, without filters and shapes.
     fn start(&mut self, _rows: &[DraftRow<'_>]) {}
 
     /// Promises proposals for each row instead of making them, where the target of the same place takes them as they
