@@ -384,6 +384,88 @@ fn told<'p>(runner: &mut Runner, pages: &'p [u32], seed: u32, temperature: f32) 
     Decoded { pages, len: PROMPT, truth, temperature }
 }
 
+/// Two sequences, and the block of each in the last step, with how many of its rows were refused.
+struct Both<'p> {
+    sequences: [Decoded<'p>; 2],
+    behind: [Option<(usize, usize)>; 2],
+}
+
+impl Both<'_> {
+    /// Where sequence `i` begins, and what is said of its first token: nothing that is true where nobody knows it.
+    fn start(&self, i: usize) -> (Start, u32) {
+        let of = &self.sequences[i];
+        match self.behind[i] {
+            Some((block, refused)) => (Start::Behind { block, most: of.len + refused }, 0),
+            None => (Start::At(of.len), of.at(of.len)),
+        }
+    }
+
+    /// How `count` tokens behind the first of a block are drawn that begins there.
+    fn draws(&self, i: usize, start: Start, count: usize) -> impl Iterator<Item = Draw> {
+        let temperature = self.sequences[i].temperature;
+        (start.most() + 1..).take(count).map(move |at| draw(temperature, at as u32))
+    }
+
+    /// Blocks of three drafts for some sequences, so many times, as they are said and as they are, and their rows.
+    fn drafting(&self, some: &[usize], times: usize) -> ([(Pass, Vec<Draw>); 2], Vec<usize>) {
+        let (mut both, mut asked): ([(Pass, Vec<Draw>); 2], _) = Default::default();
+        for &i in some.iter().cycle().take(times * some.len()) {
+            let of = &self.sequences[i];
+            let first = both[0].0.rows();
+            Vec::extend(&mut asked, first + 1..first + 4);
+            let ways = [self.start(i), (Start::At(of.len), of.at(of.len))];
+            for ((pass, draws), (start, anchor)) in both.iter_mut().zip(ways) {
+                pass.push_block(&[anchor, 3, 3, 3, 3, 3, 3, 3], start, of.pages);
+                draws.extend(self.draws(i, start, 3));
+            }
+        }
+        (both, asked)
+    }
+
+    /// A step of some sequences, with drafts of each.
+    fn step(&self, some: &[usize], drafts: &[Vec<u32>]) -> (Pass, Vec<Draw>) {
+        let (mut pass, mut draws) = (Pass::default(), vec![]);
+        for (&i, drafts) in some.iter().zip(drafts) {
+            let (start, anchor) = self.start(i);
+            let tokens = [&[anchor], &drafts[..]].concat();
+            pass.push(&tokens, start, self.sequences[i].pages, PAGE);
+            draws.extend(self.draws(i, start, tokens.len()));
+        }
+        (pass, draws)
+    }
+
+    /// Checks what a step chose, and has the drafter take in all of it. How many drafts were accepted and refused.
+    fn take(
+        &mut self,
+        pair: &mut CardPair,
+        (some, pass): (&[usize], &Pass),
+        (drafts, chosen): (&[Vec<u32>], &[u32]),
+    ) -> (usize, usize) {
+        let mut counts = (0, 0);
+        self.behind = [None; 2];
+        for (at, (&i, drafts)) in some.iter().zip(drafts).enumerate() {
+            let (span, of) = (&pass.spans[at], &mut self.sequences[i]);
+            let choices = &chosen[span.start..][..span.len];
+            let accepted = accept(drafts, choices);
+            for (j, &choice) in choices[..=accepted].iter().enumerate() {
+                assert_eq!(choice, of.at(of.len + 1 + j), "request {i} at {}", of.len);
+            }
+            let positions: Vec<u32> = (of.len as u32..).take(span.len).collect();
+            let slot = |&t: &u32| slot(t as usize, of.pages, PAGE);
+            let slots: Vec<u32> = positions.iter().map(slot).collect();
+            pair.keep(span.start, &positions, &slots);
+            let refused = span.len - 1 - accepted;
+            counts = (counts.0 + accepted, counts.1 + refused);
+            of.len += accepted + 1;
+            self.behind[i] = Some((at, refused));
+            if of.len + 12 > 8 * PAGE {
+                (of.len, self.behind[i]) = (PROMPT, None);
+            }
+        }
+        counts
+    }
+}
+
 /// Steps that begin behind blocks of which nobody has read how much is kept say what somebody hears who waits for each
 /// token: with drafts that are right, wrong or promised, of one request and of two, some of which come and go.
 #[test]
@@ -392,94 +474,36 @@ fn steps_that_are_left_say_what_others_say() {
     let mut runner = Runner::with("qwen3", Some("dflash"));
     let (pages, vocab) = (runner.pages.clone(), runner.vocab);
     let (mine, others) = pages.split_at(8);
-    let mut both = [told(&mut runner, mine, 1, 0.0), told(&mut runner, others, 2, 0.8)];
-    // The block of each in the last step, and how many of its rows were refused.
-    let mut behind: [Option<(usize, usize)>; 2] = [None; 2];
+    let sequences = [told(&mut runner, mine, 1, 0.0), told(&mut runner, others, 2, 0.8)];
+    let mut both = Both { sequences, behind: [None; 2] };
     let (mut kept, mut refused) = (0, 0);
     for step in 0..STEPS {
         let some = [[0, 1].as_slice(), &[1], &[0], &[1, 0]][step / 3 % 4];
-        let start = |of: &Decoded<'_>, i: usize| match behind[i] {
-            Some((block, refused)) => Start::Behind { block, most: of.len + refused },
-            None => Start::At(of.len),
-        };
-        // Positions and draws are said as if blocks had been kept whole.
-        let most = |of: &Decoded<'_>, i| start(of, i).most();
-        // The blocks that are drafted for them, as they are said and as they are, three drafts each; so many times.
-        let drafting = |times: usize| {
-            let (mut said, mut is) = ((Pass::default(), vec![]), (Pass::default(), vec![]));
-            let mut asked = vec![];
-            for &i in some.iter().cycle().take(times * some.len()) {
-                let of = &both[i];
-                let anchor = of.at(of.len);
-                asked.extend(said.0.rows() + 1..said.0.rows() + 4);
-                let one = |(pass, draws): &mut (Pass, Vec<Draw>), anchor, start: Start| {
-                    pass.push_block(&[anchor, 3, 3, 3, 3, 3, 3, 3], start, of.pages);
-                    let positions = (start.most() + 1..).take(3);
-                    draws.extend(positions.map(|at| draw(of.temperature, at as u32)));
-                };
-                one(&mut said, if behind[i].is_some() { 0 } else { anchor }, start(of, i));
-                one(&mut is, anchor, Start::At(of.len));
-            }
-            (said, is, asked)
-        };
+        let mixed = |&i: &usize| both.sequences[i].drafts(step * 5 % 4, (step + i) % 3, vocab);
+        let mut drafts: Vec<Vec<u32>> = some.iter().map(mixed).collect();
         let mut promised = None;
-        let mut stand_ins = Vec::new();
         if step % 4 == 1 {
-            let ((said, draws), (is, as_is), asked) = drafting(1);
-            let want = runner.pair.draft(&is, &asked, &as_is);
-            let (all, found) = runner.pair.promise(&said, &asked, &draws);
-            stand_ins = all;
+            let ([(said, draws), (known, as_known)], asked) = both.drafting(some, 1);
+            let want = runner.pair.draft(&known, &asked, &as_known);
+            let (stand_ins, found) = runner.pair.promise(&said, &asked, &draws);
+            drafts = stand_ins.chunks_exact(3).map(<[u32]>::to_vec).collect();
             promised = Some((found, want));
         }
         if step % 4 == 3 {
             // More rows than are drafted together, too.
-            let ((said, draws), (is, as_is), asked) = drafting([1, 7][step / 4 % 2]);
+            let ([(said, draws), (known, as_known)], asked) =
+                both.drafting(some, [1, 7][step / 4 % 2]);
             let started = runner.pair.start(&said, &asked, &draws).found();
-            assert_eq!(started, runner.pair.draft(&is, &asked, &as_is), "step {step}");
+            assert_eq!(started, runner.pair.draft(&known, &asked, &as_known), "step {step}");
         }
-        let (mut pass, mut draws) = (Pass::default(), vec![]);
-        let mut said = stand_ins.chunks_exact(3);
-        for &i in some {
-            let of = &both[i];
-            let anchor = if behind[i].is_some() { 0 } else { of.at(of.len) };
-            let drafts = match said.next() {
-                Some(stand_ins) => stand_ins.to_vec(),
-                None => of.drafts(step * 5 % 4, (step + i) % 3, vocab),
-            };
-            pass.push(&[&[anchor], &drafts[..]].concat(), start(of, i), of.pages, PAGE);
-            let positions = (most(of, i) + 1..).take(1 + drafts.len());
-            draws.extend(positions.map(|at| draw(of.temperature, at as u32)));
-        }
+        let (pass, draws) = both.step(some, &drafts);
         let chosen = runner.pair.leave(&pass, Taps::Keep, &draws).read();
-        let found = promised.map(|(found, want)| {
+        if let Some((found, want)) = promised {
             assert_eq!(*found.found(), want, "step {step}");
-            want.tokens
-        });
-        let mut last = [None; 2];
-        for (at, &i) in some.iter().enumerate() {
-            let (span, of) = (&pass.spans[at], &mut both[i]);
-            let choices = &chosen[span.start..][..span.len];
-            let drafts = match &found {
-                Some(tokens) => tokens[3 * at..][..3].to_vec(),
-                None => pass.tokens[span.start + 1..][..span.len - 1].to_vec(),
-            };
-            let accepted = accept(&drafts, choices);
-            for (j, &choice) in choices[..=accepted].iter().enumerate() {
-                assert_eq!(choice, of.at(of.len + 1 + j), "step {step}, request {i}");
-            }
-            let positions: Vec<u32> = (of.len as u32..).take(span.len).collect();
-            let slot = |&t: &u32| slot(t as usize, of.pages, PAGE);
-            let slots: Vec<u32> = positions.iter().map(slot).collect();
-            runner.pair.keep(span.start, &positions, &slots);
-            of.len += accepted + 1;
-            last[i] = Some((at, span.len - 1 - accepted));
-            (kept, refused) = (kept + accepted, refused + span.len - 1 - accepted);
-            if of.len + 12 > 8 * PAGE {
-                of.len = PROMPT;
-                last[i] = None;
-            }
+            drafts = want.tokens.chunks_exact(3).map(<[u32]>::to_vec).collect();
         }
-        behind = last;
+        let counts = both.take(&mut runner.pair, (some, &pass), (&drafts, &chosen));
+        (kept, refused) = (kept + counts.0, refused + counts.1);
     }
     assert!(kept > 30 && refused > 30, "{kept} drafts accepted, {refused} refused");
 }
