@@ -32,7 +32,7 @@ done
 beside sanitized memcheck rules 280 "$binaries/kernels" "${tests[@]}" rules::
 beside sanitized memcheck rows 280 "$binaries/kernels" "${tests[@]}" gemm::products_of_many_rows gemm::a_bias
 for tool in memcheck initcheck; do
-    beside sanitized "$tool" models 280 "$binaries/models" "${tests[@]}" a_row_does_not_depend_on_its_pass
+    beside sanitized "$tool" models 280 "$binaries/models" "${tests[@]}" a_row_does_not_depend_on_its_pass steps_that_are_left
     beside sanitized "$tool" engine 280 "$binaries/engine" "${tests[@]}" tiny::a_crowd_has_the_same_bytes
 done
 together
