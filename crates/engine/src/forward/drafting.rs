@@ -52,7 +52,9 @@ impl Forward {
             times.draft = self.clock.now() - settled;
             return drafted;
         }
-        let (places, wanting) = if wanting.iter().any(|row| row.behind.is_some()) {
+        // Who waits for drafts waits for the step before as well: of rows that do not draft, too, it is known then where
+        // they begin.
+        let (places, wanting) = if self.left.last().is_some() {
             self.drafter.start(&wanting);
             self.catch_up(Unknown::Nothing, memory);
             let known = (&self.calibration, &self.left, &self.guides, &self.shapers);
