@@ -1,6 +1,7 @@
 //! A step's way through the lanes. `Schedule` writes the page table, `Plan` snapshots what the
 //! step needs of it, `Forward` runs the step on that snapshot alone, `Copies` brings the results
-//! back. Nothing here waits: guards order the lanes on the device.
+//! back. Guards order the lanes on the device; only the job that brings the results of a step that was left waits for
+//! what runs it.
 
 use crate::forward::{Forward, StepMemory};
 use crate::recent::{LaneSpans, Span};

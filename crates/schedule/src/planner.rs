@@ -163,21 +163,29 @@ impl Scheduler {
             let end = seats.len().min(next + budget);
             self.cursor = Some(seats[end % seats.len()].0);
             let turn = &mut seats[next..end];
+            // Who gave its pages away in an earlier turn of this step has no seat any more.
+            let mut seated = 0;
+            for i in 0..turn.len() {
+                if self.crew.holder(turn[i].1).is_some() {
+                    turn.swap(seated, i);
+                    seated += 1;
+                }
+            }
+            let turn = &mut turn[..seated];
             turn.sort_unstable_by_key(|&(place, _)| place);
             self.plan_turn(turn, budget, unsent, step);
             next = end;
         }
     }
 
-    /// Plans blocks for `seats`, which have room for one token each, in order of service. Who gave its pages to somebody
-    /// in an earlier turn of this step has none to sit on.
+    /// Plans blocks for `seats`, which have room for one token each, in order of service.
     fn plan_turn(&mut self, seats: &[Seat], budget: usize, unsent: usize, step: &mut StepPlan) {
         let Scheduler { crew, options, widths, .. } = self;
-        let seated = seats.iter().filter_map(|seat| Some((seat, crew.holder(seat.1)?)));
-        let (seats, wishes): (Vec<&Seat>, Vec<Wish<'_>>) =
-            seated.map(|(seat, running)| (seat, wish(running, options))).unzip();
+        let holder = |&(_, row): &Seat| crew.holder(row).expect("it was just listed");
+        let wishes: Vec<Wish<'_>> =
+            seats.iter().map(holder).map(|running| wish(running, options)).collect();
         let allowed = widths.choose(&wishes, budget, unsent.min(options.step_tokens));
-        for (&(_, row), Allowance { width, price, likely }) in seats.into_iter().zip(allowed) {
+        for (&(_, row), Allowance { width, price, likely }) in seats.iter().zip(allowed) {
             let Some(width) = self.reserve(row, width) else { continue };
             let running = self.crew.holder_mut(row).expect("its pages were just reserved");
             let (bounds, page_size) = (&self.options.bounds, self.options.page_size);

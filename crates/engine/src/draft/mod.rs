@@ -61,8 +61,9 @@ pub trait Drafter: Send {
         None
     }
 
-    /// Takes in committed tokens: the `features` of rows of the last pass, which stand at `positions`
-    /// and whose KV slots are `slots`. May leave the work to [`Drafter::settle`]; a slot that comes twice ends
+    /// Takes in tokens: the `features` of rows of the last pass, which stand at `positions` and whose KV slots are
+    /// `slots`. They are committed, or of a step that was left: then some may turn out to be refused, and their slots
+    /// come again with others before they are read. May leave the work to [`Drafter::settle`]; a slot that comes twice ends
     /// up with what came last.
     fn absorb(&mut self, features: Features<'_>, positions: &[u32], slots: &[u32]);
 

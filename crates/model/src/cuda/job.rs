@@ -6,7 +6,7 @@ use super::pass::What;
 use kernels::gather::cuda::MOST_BLOCKS;
 use std::ops::Range;
 
-/// Most rows of a program that is enqueued together with others: of more, so many sequences of shapes come that
+/// Most rows of a program that waits for others to be enqueued together with, unless its step is left: of more, so many sequences of shapes come that
 /// few would come again.
 pub const TOGETHER: usize = 16;
 
@@ -112,17 +112,26 @@ pub(crate) fn lay(jobs: &[Job], room: usize) -> (Said, Vec<Part>) {
     draws.extend(jobs.iter().map(|job| said.put(&job.draws)));
     let mut parts: Vec<Part> = Vec::with_capacity(jobs.len());
     for (i, (job, draws)) in jobs.iter().zip(draws).enumerate() {
+        if job.batch.words.is_empty() {
+            // Behind its draws, wherever others' batches end: those end with pages, of which a graph is not to tell.
+            let at = draws.end.next_multiple_of(ALIGN);
+            let pass = parts.iter().rfind(|part| matches!(part.what, What::Verify { .. }));
+            let batch = match job.what {
+                What::Accept { .. } => {
+                    pass.expect("drafts are accepted behind a pass").place.batch.clone()
+                }
+                _ => at..at,
+            };
+            let place = Place { draws, batch, chosen: job.chosen };
+            parts.push(Part { what: job.what.clone(), place });
+            continue;
+        }
         let mut batch = said.put(&job.batch);
         if jobs[i + 1..].iter().all(|job| job.batch.words.is_empty()) {
             batch.end = room;
         } else {
             batch.end = batch.start + rounded(&job.batch.words);
             said.words.resize(batch.end, 0);
-        }
-        if matches!(job.what, What::Accept { .. }) {
-            let verified = |part: &&Part| matches!(part.what, What::Verify { .. });
-            let pass = parts.iter().rfind(verified).expect("drafts are accepted behind a pass");
-            batch = pass.place.batch.clone();
         }
         let place = Place { draws, batch, chosen: job.chosen };
         parts.push(Part { what: job.what.clone(), place });
@@ -193,7 +202,7 @@ mod tests {
     /// The number of pages changes from step to step, and a graph is of places.
     #[test]
     fn places_tell_little_of_how_many_pages_there_are() {
-        let of = |pages: usize| lay(&[job(4, 40 + pages), job(0, 50 + pages)], 1000).1;
+        let of = |pages: usize| lay(&[job(4, 40 + pages), job(0, 50 + pages), job(9, 0)], 1000).1;
         assert_eq!(of(0), of(7));
         assert_ne!(of(2), of(60));
     }

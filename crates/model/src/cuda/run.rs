@@ -405,7 +405,7 @@ impl CardPair {
     /// As [`CardPair::draft`], while nobody waits.
     ///
     /// # Panics
-    /// As [`CardPair::draft`], and while nobody has asked for what was chosen behind a promise.
+    /// As [`CardPair::draft`], and while the target has not chosen behind a promise.
     pub fn start(&mut self, pass: &Pass, rows: &[usize], draws: &[Draw]) -> Drafting {
         assert!(self.promised.is_none(), "what was promised is asked for first");
         let batch = self.blocks(pass);
@@ -433,8 +433,8 @@ impl CardPair {
     /// chosen behind them.
     ///
     /// # Panics
-    /// As [`CardPair::draft`]; with more rows than are multiplied together, and while nobody has asked for what was
-    /// chosen behind the last promise.
+    /// As [`CardPair::draft`]; with more rows than are multiplied together, and while the target has not chosen
+    /// behind the last promise.
     pub fn promise(
         &mut self,
         pass: &Pass,
@@ -467,8 +467,8 @@ impl CardPair {
         self.submit((asked, said), what, often);
     }
 
-    /// The rows of the last pass from `first` on are committed, at these positions and slots: the
-    /// drafter is to know them.
+    /// The drafter is to know the rows of the last pass from `first` on, at these positions and slots: they are
+    /// committed, or nobody reads those slots before they are written again.
     pub fn keep(&mut self, first: usize, positions: &[u32], slots: &[u32]) {
         let end = first + positions.len();
         self.kept.resize(end.max(self.kept.len()), None);
