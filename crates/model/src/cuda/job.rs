@@ -112,27 +112,22 @@ pub(crate) fn lay(jobs: &[Job], room: usize) -> (Said, Vec<Part>) {
     draws.extend(jobs.iter().map(|job| said.put(&job.draws)));
     let mut parts: Vec<Part> = Vec::with_capacity(jobs.len());
     for (i, (job, draws)) in jobs.iter().zip(draws).enumerate() {
-        if job.batch.words.is_empty() {
+        let batch = if matches!(job.what, What::Accept { .. }) {
+            let verified = |part: &&Part| matches!(part.what, What::Verify { .. });
+            let pass = parts.iter().rfind(verified).expect("drafts are accepted behind a pass");
+            pass.place.batch.clone()
+        } else if job.batch.words.is_empty() {
             // Behind its draws, wherever others' batches end: those end with pages, of which a graph is not to tell.
             let at = draws.end.next_multiple_of(ALIGN);
-            let pass = parts.iter().rfind(|part| matches!(part.what, What::Verify { .. }));
-            let batch = match job.what {
-                What::Accept { .. } => {
-                    pass.expect("drafts are accepted behind a pass").place.batch.clone()
-                }
-                _ => at..at,
-            };
-            let place = Place { draws, batch, chosen: job.chosen };
-            parts.push(Part { what: job.what.clone(), place });
-            continue;
-        }
-        let mut batch = said.put(&job.batch);
-        if jobs[i + 1..].iter().all(|job| job.batch.words.is_empty()) {
-            batch.end = room;
+            at..at
+        } else if jobs[i + 1..].iter().all(|job| job.batch.words.is_empty()) {
+            said.put(&job.batch).start..room
         } else {
-            batch.end = batch.start + rounded(&job.batch.words);
-            said.words.resize(batch.end, 0);
-        }
+            let start = said.put(&job.batch).start;
+            let end = start + rounded(&job.batch.words);
+            said.words.resize(end, 0);
+            start..end
+        };
         let place = Place { draws, batch, chosen: job.chosen };
         parts.push(Part { what: job.what.clone(), place });
     }

@@ -248,13 +248,19 @@ impl CardPair {
     /// [`CardPair::promise`] said. Returns while the card works, or before: a pass of few rows begins when
     /// somebody asks for its results, or with [`CardPair::finish`].
     pub fn forward(&mut self, pass: &Pass, taps: Taps) {
-        self.settle();
-        let heads = self.plan.target.sizes.heads;
-        let Batch { said, cut, often } = Batch::new(pass, Kind::Causal, &self.room, heads);
-        self.rows = cut.regions.rows;
-        self.kept.clear();
+        let Batch { said, cut, often } = self.rows_of(pass);
         let what = What::Verify { cut, taps, tokens: tokens_of(pass) };
         self.submit((Said::default(), said), what, often);
+    }
+
+    /// Words of the target's next pass, behind all that the drafter has to take in of the last one.
+    fn rows_of(&mut self, pass: &Pass) -> Batch {
+        self.settle();
+        let heads = self.plan.target.sizes.heads;
+        let batch = Batch::new(pass, Kind::Causal, &self.room, heads);
+        self.rows = batch.cut.regions.rows;
+        self.kept.clear();
+        batch
     }
 
     /// Runs the target over `pass`, chooses behind each of its rows, and accepts what was chosen of its blocks: the
@@ -265,13 +271,9 @@ impl CardPair {
     /// With another number of draws than rows, more than [`MOST_LEFT`] blocks, or more rows than are accepted at once.
     pub fn leave(&mut self, pass: &Pass, taps: Taps, draws: &[Draw]) -> Left {
         assert_eq!(draws.len(), pass.rows(), "all rows of a step that is left choose");
-        self.settle();
-        let heads = self.plan.target.sizes.heads;
-        let Batch { said, cut, often } = Batch::new(pass, Kind::Causal, &self.room, heads);
+        let Batch { said, cut, often } = self.rows_of(pass);
         let (regions, chosen) = (cut.regions, self.behind_promises());
         assert!(pass.spans.len() <= MOST_LEFT, "{} blocks are not left", pass.spans.len());
-        self.rows = regions.rows;
-        self.kept.clear();
         let job = |(draws, batch), what, chosen| Job { what, draws, batch, chosen, often };
         let verify = What::Verify { cut, taps, tokens: tokens_of(pass) };
         let rows: Vec<usize> = (0..draws.len()).collect();
