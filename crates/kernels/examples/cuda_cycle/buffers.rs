@@ -1,17 +1,24 @@
 //! The buffers of a pass, and how a graph sees them.
 
+use crate::crowd::{Crowd, Said};
 use crate::model::Model;
-use crate::weights::Arena;
-use device::cuda::{Cuda, CudaSlice, CudaSliceMut, Queue};
+use crate::plan::slab;
+use crate::weights::{Arena, Fill};
+use device::cuda::{Cuda, CudaSlice, CudaSliceMut, Grid, Queue};
 use device::{Element, Forward, Lane, Lanes, OnQueue, Shared, Staging, View, ViewMut};
 use kernels::attention::cuda::{Attention, tiles};
 use kernels::choose::cuda::Choices;
+use kernels::gemm::cuda::Layout;
 use kernels::rope::cuda::StepRows;
+use std::ops::Range;
 
 /// Rows of a block.
 pub(crate) const WIDTH: usize = 16;
 /// Tokens of a page.
 pub(crate) const PAGE: usize = 16;
+
+/// The pages of keys and of values, among the halves of [`Buffers`].
+const POOLS: Range<usize> = 5..7;
 
 /// What kernels write, by type; the fields of [`Work`] in order.
 pub(crate) struct Buffers {
@@ -37,68 +44,92 @@ fn put<T: Element>(lanes: &Lanes<Cuda>, elements: &[T]) -> Shared<T, Forward, Cu
 }
 
 impl Buffers {
-    pub(crate) fn new(lanes: &Lanes<Cuda>, model: Model, arena: &Arena, context: usize) -> Buffers {
+    /// For passes of `crowd`.
+    pub(crate) fn new(lanes: &Lanes<Cuda>, model: Model, arena: &Arena, crowd: &Crowd) -> Buffers {
         let cuda = lanes.device();
         let half = |len: usize| Shared::new(cuda, "halves", len);
         let float = |len: usize| Shared::new(cuda, "floats", len);
-        let pages = (context + WIDTH).div_ceil(PAGE);
+        let (rows, said) = (crowd.rows(), crowd.said(model.heads));
+        // What is multiplied may lie in whole tiles.
+        let lines = Layout::of(rows).elements(rows, 1);
         let layers = model.layers + model.draft_layers;
-        let pool = layers * pages * PAGE * model.kv();
-        let block = WIDTH * model.kv();
+        let pool = layers * said.pages.len() * PAGE * model.kv();
+        let block = rows * model.kv();
         let layer = &arena.target[0];
-        let most = [&layer.qkv, &layer.o, &layer.gate_up, &layer.down, &arena.fc, &arena.head];
-        let pieces = most.iter().map(|w| w.shape.pieces(WIDTH)).max().expect("a weight");
-        let chunks = WIDTH * Choices::chunks(model.vocab);
-        let rows: Vec<u32> = (0..WIDTH as u32).collect();
-        let ids: Vec<u32> = rows.iter().map(|row| (row * 977 + 5) % model.vocab as u32).collect();
+        let most = [&layer.qkv, &layer.o, &layer.gate_up, &layer.down, &arena.fc];
+        let most = most.iter().map(|w| w.shape.pieces(rows)).max().expect("a weight");
+        let slab = rows.min(slab(&arena.head.shape));
+        let chunks = slab * Choices::chunks(model.vocab);
         let frequencies: Vec<f32> = (0..model.heads.dim / 2)
             .map(|i| 1e6f32.powf(-2.0 * i as f32 / model.heads.dim as f32))
             .collect();
         let (hidden, dim) = (model.hidden, model.heads.dim);
         Buffers {
             halves: vec![
-                half(WIDTH * hidden),
-                half(WIDTH * model.draft_layers * hidden),
-                half(WIDTH * model.q()),
-                half(WIDTH * model.q()),
-                half(WIDTH * model.ffn),
+                half(lines * hidden),
+                half(rows * model.draft_layers * hidden),
+                half(rows * model.q()),
+                half(lines * model.q()),
+                half(lines * model.ffn),
                 half(pool),
                 half(pool),
                 half(block),
                 half(block),
             ],
             floats: vec![
-                float(WIDTH * hidden),
-                float(pieces),
-                float(Attention::parts(model.heads, WIDTH)),
-                float(WIDTH * dim),
+                float(rows * hidden),
+                float(most.max(arena.head.shape.pieces(slab))),
+                float(Attention::parts(model.heads, rows)),
+                float(rows * dim),
                 float(chunks),
                 put(lanes, &vec![1.0; hidden.max(2 * dim)]),
                 put(lanes, &frequencies),
-                put(lanes, &[0.0; WIDTH]),
-                float(WIDTH),
+                put(lanes, &vec![0.0; rows]),
+                float(rows),
                 float(2 * chunks),
             ],
-            words: vec![
-                put(lanes, &ids),
-                put(lanes, &ids),
-                put(lanes, &[0; WIDTH]),
-                put(lanes, &[0; WIDTH]),
-                put(lanes, &[0; WIDTH]),
-                put(lanes, &vec![0; chunks]),
-                put(lanes, &vec![0; chunks]),
-                put(lanes, &[0; 3]),
-                put(lanes, &[context as u32, 0]),
-                put(lanes, &[0; WIDTH]),
-                put(lanes, &rows),
-                put(lanes, &(0..pages as u32).rev().collect::<Vec<_>>()),
-                put(lanes, &tiles(model.heads, &[(0, WIDTH, 0)]).0),
-                put(lanes, &tiles(model.heads, &[(0, 1, 0)]).0),
-            ],
+            words: words(lanes, model, (rows, chunks), &said),
             scores: Shared::new(cuda, "scores", chunks),
-            seeds: put(lanes, &[7; WIDTH]),
+            seeds: put(lanes, &vec![7; rows]),
         }
     }
+
+    /// Random keys and values, `bf16` between -1 and 1.
+    pub(crate) fn fill_pages(&mut self, lane: &Lane<Forward, Cuda>, fill: &Fill) {
+        for (seed, pool) in self.halves[POOLS].iter_mut().enumerate() {
+            let fill = fill.clone();
+            lane.launch("fill", (lane.queue(), pool.write(lane).view()), move |(queue, to)| {
+                let grid = Grid { blocks: 4096, threads: 256 };
+                queue.launch(&fill, grid, (to, seed as u64, 1.0));
+            });
+        }
+    }
+}
+
+/// The words of a pass of so many rows, with so many chunks of choices.
+fn words(
+    lanes: &Lanes<Cuda>,
+    model: Model,
+    (rows, chunks): (usize, usize),
+    said: &Said,
+) -> Vec<Shared<u32, Forward, Cuda>> {
+    let ids: Vec<u32> = (0..rows as u32).map(|row| (row * 977 + 5) % model.vocab as u32).collect();
+    vec![
+        put(lanes, &ids),
+        put(lanes, &ids),
+        put(lanes, &vec![0; rows]),
+        put(lanes, &vec![0; rows]),
+        put(lanes, &vec![0; rows]),
+        put(lanes, &vec![0; chunks]),
+        put(lanes, &vec![0; chunks]),
+        put(lanes, &vec![0; said.requests.len() / 2]),
+        put(lanes, &said.requests),
+        put(lanes, &said.spans),
+        put(lanes, &said.offsets),
+        put(lanes, &said.pages),
+        put(lanes, &said.tiles),
+        put(lanes, &tiles(model.heads, &[(0, 1, 0)]).0),
+    ]
 }
 
 type L = Forward;
@@ -185,22 +216,29 @@ pub(crate) struct Work<'j> {
 
 /// What is known of the step's rows.
 pub(crate) struct Step<'j> {
-    /// The length, as the last step published it.
+    /// The length of each request, as the last step published it.
     pub(crate) published: CudaSliceMut<'j, u32>,
-    /// The length that every cycle begins with, and where its pages begin.
+    /// The length that every cycle begins with, of each request, then where the pages of each begin.
     pub(crate) request: CudaSliceMut<'j, u32>,
     pub(crate) spans: CudaSliceMut<'j, u32>,
-    pub(crate) rows: CudaSliceMut<'j, u32>,
+    /// Each row's offset from its request's length; of a single request also its slot in a block.
+    pub(crate) offsets: CudaSliceMut<'j, u32>,
     pub(crate) pages: CudaSliceMut<'j, u32>,
 }
 
 impl Step<'_> {
+    /// How many requests there are.
+    pub(crate) fn requests(&self) -> usize {
+        self.request.len() / 2
+    }
+
     pub(crate) fn rows(&self, rows: usize) -> StepRows<'_> {
+        let requests = self.requests();
         StepRows {
-            lengths: self.published.read().range(0..1),
+            lengths: self.published.read().range(0..requests),
             spans: self.spans.read().range(0..rows),
-            offsets: self.rows.read().range(0..rows),
-            firsts: self.request.read().range(1..2),
+            offsets: self.offsets.read().range(0..rows),
+            firsts: self.request.read().range(requests..2 * requests),
             pages: self.pages.read(),
             page_size: PAGE,
         }
@@ -249,7 +287,7 @@ impl<'j> Work<'j> {
                 published: word(),
                 request: word(),
                 spans: word(),
-                rows: word(),
+                offsets: word(),
                 pages: word(),
             },
             tiles: word(),

@@ -2,8 +2,12 @@
 //! plain decoding, its kernels one by one, and what the card's memory allows.
 //!
 //! ```text
-//! cuda_cycle [qwen3-8b|smollm2-135m] [CONTEXT]
+//! cuda_cycle [qwen3-8b|smollm2-135m] [CONTEXT] [REQUESTSxROWS]
 //! ```
+//!
+//! With a crowd, such as `32x8`, it is one pass instead that verifies so many rows of each of so many requests, chosen
+//! greedily. Crowds and contexts may be lists then: `cuda_cycle qwen3-8b 128,640 32x4,32x8`. Rows are as named, where an
+//! engine would fill a pass up to its next size.
 //!
 //! The weights are random: the work is that of the real model, the text is not. A cycle is what a
 //! step does for one request: absorb 16 rows, draft 16 rows, with 5 layers or 3, verify 16 rows, choose,
@@ -11,20 +15,24 @@
 //! single kernel, of all that it reads and writes, which for short ones lies in the card's cache.
 
 mod buffers;
+mod crowd;
 mod model;
 mod parts;
 mod pass;
+mod plan;
 mod weights;
 
-use buffers::Buffers;
+use buffers::{Buffers, WIDTH};
+use crowd::Crowd;
 use device::cuda::{Cuda, CudaOptions, Grid, JobTiming, Kernel, Module, Reads, Source, Writes};
 use device::{Device, Forward, Lane, LaneId, Lanes, Reason, Shared};
 use model::{Model, QWEN3_8B, SMOLLM2_135M};
 use parts::{Part, Step};
-use pass::{Kernels, Plan, Program};
+use pass::Program;
+use plan::{Kernels, Plan};
 use std::error::Error;
 use std::sync::Arc;
-use weights::Arena;
+use weights::{Arena, Fill};
 
 /// The kernels of this program alone.
 const SOURCE: Source = Source { name: "cuda_cycle.cu", text: include_str!("kernel.cu") };
@@ -117,8 +125,8 @@ impl Bench {
     fn table(
         &self,
         (buffers, arena): (&mut Buffers, &Arena),
-        (kernels, plan, context): (&Kernels, &Arc<Plan>, usize),
-        (step, whole): (Step, f64),
+        (kernels, plan): (&Kernels, &Arc<Plan>),
+        (step, crowd, whole): (Step, Crowd, f64),
         ceiling: f64,
     ) -> Result<(), Box<dyn Error>> {
         println!(
@@ -133,8 +141,7 @@ impl Bench {
         );
         let mut all = 0.0;
         for part in Part::ALL {
-            let rows = step.rows();
-            let program = Program::part(kernels, plan, context, (part, rows));
+            let program = Program::part(kernels, plan, (part, crowd));
             let launches = part.launches(&plan.model, step, (program.way(), program.storer()));
             if launches == 0 {
                 continue;
@@ -142,7 +149,7 @@ impl Bench {
             let time = self.program(buffers, arena, program)?;
             let [each, least, most] =
                 [time.median, time.least, time.most].map(|ms| ms * 1e3 / part.times(plan) as f64);
-            let bytes = part.bytes(plan, rows, context);
+            let bytes = part.bytes(plan, &crowd);
             let share = bytes / 1e9 / ceiling / (each / 1e3) * 100.0;
             all += each * launches as f64 / 1e3;
             println!(
@@ -156,16 +163,100 @@ impl Bench {
         println!("{:<28} {whole:>77.4}", "as one graph");
         Ok(())
     }
+
+    /// Times a program as one graph and prints it in a line; returns the median, in milliseconds.
+    fn line(
+        &self,
+        (buffers, arena): (&mut Buffers, &Arena),
+        (name, program): (&str, Program),
+        ceiling: f64,
+    ) -> Result<f64, Box<dyn Error>> {
+        let gigabytes = program.gigabytes();
+        let Time { median, least, most } = self.program(buffers, arena, program)?;
+        let share = gigabytes / ceiling / median * 100.0;
+        println!(
+            "{name:<28} {median:>9.4} ({least:>7.4} – {most:>7.4}) {gigabytes:>8.4} {share:>6.1} %"
+        );
+        Ok(median)
+    }
+
+    /// A cycle of one request and plain decoding, and their kernels.
+    fn cycle(
+        &self,
+        arena: &Arena,
+        (kernels, plan): (&Kernels, &Arc<Plan>),
+        (context, ceiling): (usize, f64),
+    ) -> Result<(), Box<dyn Error>> {
+        let wide = Crowd::one(WIDTH, context);
+        let mut buffers = Buffers::new(&self.lane, plan.model, arena, &wide);
+        print_heads();
+        let mut medians = Vec::new();
+        for program in Program::passes(kernels, plan, context) {
+            let name = program.name();
+            medians.push(self.line((&mut buffers, arena), (&name, program), ceiling)?);
+        }
+        let [cycle, plain, ..] = medians[..] else {
+            panic!("a cycle and plain decoding are timed")
+        };
+        let plain = (Step::Plain, Crowd::one(1, context), plain);
+        for step in [plain, (Step::Cycle, wide, cycle)] {
+            self.table((&mut buffers, arena), (kernels, plan), step, ceiling)?;
+        }
+        Ok(())
+    }
+
+    /// The pass that verifies the rows of a crowd, and its kernels.
+    fn crowd(
+        &self,
+        (arena, fill): (&Arena, &Fill),
+        (kernels, plan): (&Kernels, &Arc<Plan>),
+        (crowd, ceiling): (Crowd, f64),
+    ) -> Result<(), Box<dyn Error>> {
+        let mut buffers = Buffers::new(&self.lane, plan.model, arena, &crowd);
+        buffers.fill_pages(self.forward(), fill);
+        print_heads();
+        let program = Program::verify_of(kernels, plan, crowd);
+        let name = format!("{crowd}, {} rows", crowd.rows());
+        let whole = self.line((&mut buffers, arena), (&name, program), ceiling)?;
+        let step = (Step::Verify, crowd, whole);
+        self.table((&mut buffers, arena), (kernels, plan), step, ceiling)?;
+        println!();
+        Ok(())
+    }
+}
+
+/// What stands above [`Bench::line`].
+fn print_heads() {
+    println!("{:<28} {:>9} {:>17} {:>8} {:>8}", "what", "ms", "(least – most)", "GB", "of limit");
+}
+
+/// What is measured.
+enum Task {
+    /// A cycle of one request that has so many tokens in KV.
+    Cycle(usize),
+    /// Passes of crowds, one after the other.
+    Crowds(Vec<Crowd>),
+}
+
+impl Task {
+    fn of(context: Option<&str>, crowds: Option<&str>) -> Result<Task, Box<dyn Error>> {
+        let context = context.unwrap_or("1024");
+        Ok(match crowds {
+            None => Task::Cycle(context.parse()?),
+            Some(crowds) => Task::Crowds(Crowd::parse(crowds, context)?),
+        })
+    }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let model: Model = match arguments.next().as_deref() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let argument = |i: usize| arguments.get(i).map(String::as_str);
+    let model: Model = match argument(0) {
         None | Some("qwen3-8b") => QWEN3_8B,
         Some("smollm2-135m") => SMOLLM2_135M,
         Some(other) => return Err(format!("`{other}` is neither qwen3-8b nor smollm2-135m").into()),
     };
-    let context = arguments.next().map_or(Ok(1024), |text| text.parse())?;
+    let task = Task::of(argument(1), argument(2))?;
     let options = CudaOptions { timing: JobTiming::On, ..CudaOptions::default() };
     let cuda = Cuda::new(options)?;
     let module = Module::load(&cuda, &SOURCE)?;
@@ -173,31 +264,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (fill, read) = unsafe { (module.kernel("fill")?, module.kernel("read")?) };
     let bench = Bench { lane: Lanes::new(&cuda), read, cuda };
     let arena = Arena::new(&bench.lane, &fill, model, bench.cuda.multiprocessors());
-    let mut buffers = Buffers::new(&bench.lane, model, &arena, context);
-    println!(
-        "{} ({}), {}: synthetic, context {context}",
-        bench.cuda.name(),
-        bench.cuda.target(),
-        model.name
-    );
+    let of = match &task {
+        Task::Cycle(context) => format!(", context {context}"),
+        Task::Crowds(_) => ", crowds".to_owned(),
+    };
+    println!("{} ({}), {}: synthetic{of}", bench.cuda.name(), bench.cuda.target(), model.name);
     let ceiling = bench.ceiling(&arena)?;
     println!("reads at most {:.0} GB/s\n", ceiling * 1e3);
-    println!("{:<28} {:>9} {:>17} {:>8} {:>8}", "what", "ms", "(least – most)", "GB", "of limit");
-    let kernels = Kernels::load(&bench.cuda)?;
-    let plan = Arc::new(Plan::of(&arena));
-    let mut medians = Vec::new();
-    for program in Program::passes(&kernels, &plan, context) {
-        let (name, gigabytes) = (program.name(), program.gigabytes());
-        let Time { median, least, most } = bench.program(&mut buffers, &arena, program)?;
-        medians.push(median);
-        let share = gigabytes / ceiling / median * 100.0;
-        println!(
-            "{name:<28} {median:>9.4} ({least:>7.4} – {most:>7.4}) {gigabytes:>8.4} {share:>6.1} %"
-        );
+    let (kernels, plan) = (Kernels::load(&bench.cuda)?, Arc::new(Plan::of(&arena)));
+    match task {
+        Task::Cycle(context) => bench.cycle(&arena, (&kernels, &plan), (context, ceiling)),
+        Task::Crowds(crowds) => crowds.into_iter().try_for_each(|crowd| {
+            bench.crowd((&arena, &fill), (&kernels, &plan), (crowd, ceiling))
+        }),
     }
-    let [cycle, plain, ..] = medians[..] else { panic!("a cycle and plain decoding are timed") };
-    for step in [(Step::Plain, plain), (Step::Cycle, cycle)] {
-        bench.table((&mut buffers, &arena), (&kernels, &plan, context), step, ceiling)?;
-    }
-    Ok(())
 }

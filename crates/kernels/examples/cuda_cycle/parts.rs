@@ -1,20 +1,23 @@
 //! The kernels of a step one by one: how often a step launches each, and what a launch moves.
 
-use crate::buffers::WIDTH;
+use crate::crowd::Crowd;
 use crate::model::Model;
-use crate::pass::{Plan, Storer, Way};
+use crate::pass::{Storer, Way};
+use crate::plan::Plan;
 use crate::weights::Weight;
 
 /// Launches in one graph of a kernel whose weights are not a layer's.
 const AGAIN: usize = 8;
 
-/// A step of one request.
+/// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Plain decoding: one row.
     Plain,
-    /// A drafting cycle of [`WIDTH`] rows.
+    /// A drafting cycle.
     Cycle,
+    /// The pass that verifies the rows of a crowd.
+    Verify,
 }
 
 impl Step {
@@ -22,13 +25,7 @@ impl Step {
         match self {
             Step::Plain => "kernels of a plain step",
             Step::Cycle => "kernels of a cycle",
-        }
-    }
-
-    pub(crate) const fn rows(self) -> usize {
-        match self {
-            Step::Plain => 1,
-            Step::Cycle => WIDTH,
+            Step::Verify => "kernels of a verify pass",
         }
     }
 }
@@ -102,7 +99,8 @@ impl Part {
         }
     }
 
-    /// How often a step launches it. Attention may be two kernels, a choice is three.
+    /// How often a step launches it. Attention may be two kernels, a choice is three, a greedy one two; head and
+    /// choice are launched for one slab of rows after the other.
     pub(crate) const fn launches(
         self,
         model: &Model,
@@ -110,7 +108,7 @@ impl Part {
         (way, storer): (Way, Storer),
     ) -> usize {
         let drafted = match step {
-            Step::Plain => 0,
+            Step::Plain | Step::Verify => 0,
             Step::Cycle => model.draft_layers,
         };
         let passes = if drafted > 0 { 2 } else { 1 };
@@ -163,13 +161,16 @@ impl Part {
         }
     }
 
-    /// Bytes that a launch for `rows` rows reads and writes: weights and KV in `bf16`, the residual and
+    /// Bytes that a launch for the rows of `crowd` reads and writes: weights and KV in `bf16`, the residual and
     /// the pieces of sums in `f32`, as where each kernel does one thing. What a choice leaves for its second kernel is not counted.
-    pub(crate) fn bytes(self, plan: &Plan, rows: usize, context: usize) -> f64 {
+    pub(crate) fn bytes(self, plan: &Plan, crowd: &Crowd) -> f64 {
+        let rows = crowd.rows();
         let (model, layer) = (&plan.model, &plan.target[0]);
         let (hidden, q, kv) = (model.hidden, model.q(), model.kv());
         let sums = |weight: &Weight| (4 * weight.shape.sums(rows)) as f64;
         let row = |bytes: usize| (rows * bytes) as f64;
+        let logits = plan.slabs(rows).map(|slab| plan.head.shape.sums(slab.len()) * 4);
+        let logits = logits.sum::<usize>() as f64;
         let product = |weight: &Weight| weight.bytes() + row(2 * weight.shape.k) + sums(weight);
         match self {
             Part::Qkv => product(&layer.qkv),
@@ -178,13 +179,16 @@ impl Part {
             Part::Down => product(&layer.down),
             Part::Fc => product(&plan.fc),
             Part::ContextKv => product(&plan.kv),
-            Part::Head => product(&plan.head),
-            Part::Attend => (context * kv * 4) as f64 + row(4 * q + 4 * kv),
+            Part::Head => {
+                let slabs = plan.slabs(rows).count() as f64;
+                slabs * plan.head.bytes() + row(2 * plan.head.shape.k) + logits
+            }
+            Part::Attend => (crowd.tokens() * kv * 4) as f64 + row(4 * q + 4 * kv),
             Part::Norm => sums(&layer.down) + row(10 * hidden),
             Part::Swiglu => sums(&layer.gate_up) + row(2 * model.ffn),
             Part::Store => sums(&layer.qkv) + row(2 * q + 4 * kv),
             Part::ContextStore => sums(&plan.kv) + row(4 * kv * model.draft_layers),
-            Part::Choose | Part::ChooseDrafts => sums(&plan.head),
+            Part::Choose | Part::ChooseDrafts => logits,
             Part::Begin => row(6 * hidden + 4 * model.heads.dim + 16),
             Part::Places => row(4 * model.heads.dim + 16),
             Part::Accept => row(12),

@@ -1,51 +1,24 @@
 //! The programs that are captured as graphs: passes, and their parts one by one.
 
 use crate::buffers::{PAGE, Seen, WIDTH, Work};
-use crate::model::Model;
+use crate::crowd::Crowd;
 use crate::parts::Part;
-use crate::weights::{Arena, Layer, Weight};
-use device::cuda::{Cuda, CudaError, CudaSliceMut};
-use kernels::accept::cuda::{Acceptance, Accepted};
-use kernels::activation::cuda::Activations;
+use crate::plan::{Kernels, Plan};
+use crate::weights::{Layer, Weight};
+use device::cuda::CudaSliceMut;
+use kernels::accept::cuda::Accepted;
 use kernels::attention::Sight;
-use kernels::attention::cuda::{Attended, Attention, Out, SPLIT, Tail, tiles};
-use kernels::choose::cuda::{Choices, Confidences, Draws, Room, Sampled};
+use kernels::attention::cuda::{Attended, Out, Tail};
+use kernels::choose::cuda::{Confidences, Draws, Room};
 use kernels::cuda::Pieces;
-use kernels::gemm::cuda::{Behind, Layout, Lines, Products};
-use kernels::gemm::short::{self, Around, Shorts, Stream};
-use kernels::norm::cuda::{Kept, Norms};
-use kernels::rope::cuda::{Embedded, Layers, Placed, Rotations, Stored, Turns};
+use kernels::gemm::cuda::{Behind, Layout, Lines};
+use kernels::gemm::short::{self, Around, Stream};
+use kernels::norm::cuda::Kept;
+use kernels::rope::cuda::{Embedded, Layers, Placed, Stored, Turns};
+use std::ops::Range;
 use std::sync::Arc;
 
 const EPS: f32 = 1e-6;
-
-/// Every kernel of a pass.
-#[derive(Clone)]
-pub(crate) struct Kernels {
-    products: Products,
-    shorts: Shorts,
-    norms: Norms,
-    activations: Activations,
-    rotations: Rotations,
-    attention: Attention,
-    choices: Choices,
-    acceptance: Acceptance,
-}
-
-impl Kernels {
-    pub(crate) fn load(cuda: &Cuda) -> Result<Kernels, CudaError> {
-        Ok(Kernels {
-            products: Products::load(cuda)?,
-            shorts: Shorts::load(cuda)?,
-            norms: Norms::load(cuda)?,
-            activations: Activations::load(cuda)?,
-            rotations: Rotations::load(cuda)?,
-            attention: Attention::load(cuda)?,
-            choices: Choices::load(cuda)?,
-            acceptance: Acceptance::load(cuda)?,
-        })
-    }
-}
 
 /// What a program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,21 +34,9 @@ enum What {
 /// What is captured.
 pub(crate) struct Program {
     what: What,
-    rows: usize,
     kernels: Kernels,
     plan: Arc<Plan>,
-    context: usize,
-}
-
-/// Where weights lie.
-pub(crate) struct Plan {
-    pub(crate) model: Model,
-    pub(crate) target: Vec<Layer>,
-    pub(crate) drafter: Vec<Layer>,
-    pub(crate) fc: Weight,
-    pub(crate) kv: Weight,
-    pub(crate) head: Weight,
-    table: std::ops::Range<usize>,
+    crowd: Crowd,
 }
 
 /// How the layers of a pass are multiplied.
@@ -105,47 +66,34 @@ enum Input {
     Gated,
 }
 
-impl Plan {
-    pub(crate) fn of(arena: &Arena) -> Plan {
-        Plan {
-            model: arena.model,
-            target: arena.target.clone(),
-            drafter: arena.drafter.clone(),
-            fc: arena.fc.clone(),
-            kv: arena.kv.clone(),
-            head: arena.head.clone(),
-            table: arena.table.clone(),
-        }
-    }
-}
-
 impl Program {
+    fn new(kernels: &Kernels, plan: &Arc<Plan>, (what, crowd): (What, Crowd)) -> Program {
+        Program { what, kernels: kernels.clone(), plan: plan.clone(), crowd }
+    }
+
     /// A cycle, plain decoding, and the passes of a cycle.
     pub(crate) fn passes(kernels: &Kernels, plan: &Arc<Plan>, context: usize) -> Vec<Program> {
-        let of = |(what, rows)| Program {
-            what,
-            rows,
-            kernels: kernels.clone(),
-            plan: plan.clone(),
-            context,
-        };
+        let of = |(what, rows)| Program::new(kernels, plan, (what, Crowd::one(rows, context)));
         let whats = [What::Cycle, What::Plain, What::Draft, What::Verify];
         whats.into_iter().zip([WIDTH, 1, WIDTH, WIDTH]).map(of).collect()
     }
 
-    /// Launches of one kernel for `rows` rows: [`Part::times`] of them.
+    /// The pass that verifies the rows of a crowd.
+    pub(crate) fn verify_of(kernels: &Kernels, plan: &Arc<Plan>, crowd: Crowd) -> Program {
+        Program::new(kernels, plan, (What::Verify, crowd))
+    }
+
+    /// Launches of one kernel for the rows of a crowd: [`Part::times`] of them.
     pub(crate) fn part(
         kernels: &Kernels,
         plan: &Arc<Plan>,
-        context: usize,
-        (part, rows): (Part, usize),
+        (part, crowd): (Part, Crowd),
     ) -> Program {
-        let (kernels, plan) = (kernels.clone(), plan.clone());
-        Program { what: What::Part(part), rows, kernels, plan, context }
+        Program::new(kernels, plan, (What::Part(part), crowd))
     }
 
     pub(crate) fn name(&self) -> String {
-        let rows = self.rows;
+        let rows = self.rows();
         match self.what {
             What::Cycle => format!("cycle, width {rows}"),
             What::Plain => "plain, 1 row".to_owned(),
@@ -158,7 +106,7 @@ impl Program {
         let plan = &self.plan;
         let layer = |l: &Layer| l.qkv.bytes() + l.o.bytes() + l.gate_up.bytes() + l.down.bytes();
         let all = |layers: &[Layer]| layers.iter().map(layer).sum::<f64>();
-        let kv = |layers: usize| (layers * self.context * plan.model.kv() * 4) as f64;
+        let kv = |layers: usize| (layers * self.crowd.tokens() * plan.model.kv() * 4) as f64;
         let verify = all(&plan.target) + plan.head.bytes() + kv(plan.target.len());
         let absorbed = plan.kv.bytes() + plan.fc.bytes();
         let draft = all(&plan.drafter) + plan.head.bytes() + kv(plan.drafter.len()) + absorbed;
@@ -166,7 +114,7 @@ impl Program {
             What::Cycle => draft + verify,
             What::Plain | What::Verify => verify,
             What::Draft => draft,
-            What::Part(part) => part.times(plan) as f64 * part.bytes(plan, self.rows, self.context),
+            What::Part(part) => part.times(plan) as f64 * part.bytes(plan, &self.crowd),
         };
         bytes / 1e9
     }
@@ -222,58 +170,90 @@ impl Program {
             },
             Part::ContextKv => self.project(work, &plan.kv, context),
             Part::ContextStore => self.store(work, &plan.kv, context),
-            Part::Head => self.product(work, &plan.head, Input::Hidden),
-            Part::Choose => self.choose(work, Choice::Target),
-            Part::ChooseDrafts => self.choose(work, Choice::Drafts),
+            Part::Head => plan.slabs(self.rows()).for_each(|slab| self.head(work, &slab)),
+            Part::Choose => {
+                plan.slabs(self.rows()).for_each(|slab| self.choose(work, Choice::Target, &slab))
+            }
+            Part::ChooseDrafts => self.choose(work, Choice::Drafts, &(0..self.rows())),
             Part::Accept => self.accept(work),
         }
     }
 
-    fn rows(&self) -> u32 {
-        self.rows as u32
+    /// Rows of the pass.
+    fn rows(&self) -> usize {
+        self.crowd.rows()
     }
 
-    /// Every cycle begins with the same length.
+    /// How rows lie that a layer multiplies.
+    fn layout(&self) -> Layout {
+        Layout::of(self.rows())
+    }
+
+    /// What a product with all rows left.
+    fn pieces<'w>(&self, at: &'w CudaSliceMut<'_, f32>, weight: &Weight) -> Pieces<'w> {
+        Pieces { at: at.read(), shape: weight.shape, rows: self.rows() as u32 }
+    }
+
+    /// Every cycle begins with the same lengths.
     fn begin(&self, work: &mut Work<'_>) {
-        work.queue.copy(work.step.request.read().range(0..1), work.step.published.range(0..1));
+        let requests = work.step.requests();
+        work.queue.copy(
+            work.step.request.read().range(0..requests),
+            work.step.published.range(0..requests),
+        );
     }
 
     fn product(&self, work: &mut Work<'_>, weight: &Weight, input: Input) {
-        let (x, behind) = match input {
-            Input::Hidden => (work.hidden.read(), Behind::Short),
-            Input::Features => (work.features.read(), Behind::Short),
-            Input::Attended => (work.attended.read(), Behind::Attention),
-            Input::Gated => (work.gated.read(), Behind::Short),
+        let layout = self.layout();
+        let (x, layout, behind) = match input {
+            Input::Hidden => (work.hidden.read(), layout, Behind::Short),
+            Input::Features => (work.features.read(), Layout::Rows, Behind::Short),
+            Input::Attended => (work.attended.read(), layout, Behind::Attention),
+            Input::Gated => (work.gated.read(), layout, Behind::Short),
         };
-        let x = Lines { x, rows: self.rows, layout: Layout::Rows };
+        let x = Lines { x, rows: self.rows(), layout };
         let packed = work.weights.range(weight.at.clone());
         let products = &self.kernels.products;
         products.launch(work.queue, (&weight.shape, behind), packed, x, work.pieces.all());
     }
 
-    /// The norm behind what `delta` left, into `hidden`.
-    fn norm(&self, work: &mut Work<'_>, delta: Option<&Weight>) {
-        self.norm_and_keep(work, delta, None);
+    /// The head's product with some rows, which lie one behind the other.
+    fn head(&self, work: &mut Work<'_>, slab: &Range<usize>) {
+        let (head, hidden) = (&self.plan.head, self.plan.model.hidden);
+        let x = work.hidden.read().range(slab.start * hidden..slab.end * hidden);
+        let x = Lines { x, rows: slab.len(), layout: Layout::Rows };
+        let packed = work.weights.range(head.at.clone());
+        let (products, of) = (&self.kernels.products, (&head.shape, Behind::Short));
+        products.launch(work.queue, of, packed, x, work.pieces.all());
     }
 
-    /// The same, with a copy of the sum as some feature of the drafter.
-    fn norm_and_keep(&self, work: &mut Work<'_>, delta: Option<&Weight>, feature: Option<usize>) {
-        let (rows, hidden) = (self.rows, self.plan.model.hidden);
-        let at = work.pieces.read();
-        let delta = delta.map(|w| Pieces { at, shape: w.shape, rows: self.rows() });
+    /// The norm behind what `delta` left, into `hidden`, as a layer multiplies it.
+    fn norm(&self, work: &mut Work<'_>, delta: Option<&Weight>) {
+        self.norm_and_keep(work, (delta, self.layout()), None);
+    }
+
+    /// The same in some layout, with a copy of the sum as some feature of the drafter.
+    fn norm_and_keep(
+        &self,
+        work: &mut Work<'_>,
+        (delta, layout): (Option<&Weight>, Layout),
+        feature: Option<usize>,
+    ) {
+        let (rows, hidden) = (self.rows(), self.plan.model.hidden);
+        let delta = delta.map(|weight| self.pieces(&work.pieces, weight));
         let (x, ones) = (work.x.range(0..rows * hidden), work.ones.read().range(0..hidden));
         let kept = feature.map(|feature| Kept {
             to: work.features.all(),
             first: feature * hidden,
             stride: self.plan.model.draft_layers * hidden,
         });
-        let out = (work.hidden.all(), Layout::Rows);
+        let out = (work.hidden.all(), layout);
         self.kernels.norms.add_norm(work.queue, x, delta, (ones, EPS), out, kept);
     }
 
     /// Places, and with them the stream of what a pass begins for.
     fn place(&self, work: &mut Work<'_>, begins: Option<Choice>) {
-        let (step, rotations) = (work.step.rows(self.rows), &self.kernels.rotations);
+        let (step, rotations) = (work.step.rows(self.rows()), &self.kernels.rotations);
         let to = Placed {
             positions: work.positions.all(),
             slots: work.slots.all(),
@@ -288,7 +268,7 @@ impl Program {
         let embedded = Embedded {
             table: work.weights.range(self.plan.table.clone()),
             width: self.plan.model.hidden,
-            ids: ids.range(0..self.rows),
+            ids: ids.range(0..self.rows()),
             x: work.x.all(),
         };
         rotations.begin(work.queue, step, frequencies, to, embedded);
@@ -309,7 +289,7 @@ impl Program {
             (&plan.fc, Around::Added),
         ];
         let fits = |(weight, around): (&Weight, _)| {
-            self.kernels.shorts.fits(&weight.shape, around, self.rows)
+            self.kernels.shorts.fits(&weight.shape, around, self.rows())
         };
         if all.into_iter().all(fits) { Way::Short } else { Way::Long }
     }
@@ -327,7 +307,7 @@ impl Program {
         ones: &'w CudaSliceMut<'_, f32>,
     ) -> Stream<'w> {
         let hidden = self.plan.model.hidden;
-        let (rows, norm) = (x.read().range(0..self.rows * hidden), ones.read().range(0..hidden));
+        let (rows, norm) = (x.read().range(0..self.rows() * hidden), ones.read().range(0..hidden));
         Stream { rows, norm, eps: EPS }
     }
 
@@ -375,14 +355,14 @@ impl Program {
             Input::Gated => work.gated.read(),
         };
         let kept = kept(work.features.all());
-        let stream = work.x.range(0..self.rows * model.hidden);
+        let stream = work.x.range(0..self.rows() * model.hidden);
         self.kernels.shorts.added(work.queue, on_card, x, (stream, kept));
     }
 
     /// What features become, as the stream.
     fn begin_stream(&self, work: &mut Work<'_>) {
         let fc = Self::on_card(work, &self.plan.fc);
-        let stream = work.x.range(0..self.rows * self.plan.model.hidden);
+        let stream = work.x.range(0..self.rows() * self.plan.model.hidden);
         self.kernels.shorts.begun(work.queue, fc, work.features.read(), stream);
     }
 
@@ -418,7 +398,9 @@ impl Program {
             let kept = kept.filter(|_| self.what != What::Plain);
             self.multiply(work, &layer.down, Input::Gated, kept);
             if way == Way::Long {
-                self.norm_and_keep(work, Some(&layer.down), kept);
+                // The head takes rows one behind the other.
+                let layout = if i + 1 < layers.len() { self.layout() } else { Layout::Rows };
+                self.norm_and_keep(work, (Some(&layer.down), layout), kept);
             }
         }
         if way == Way::Short {
@@ -427,12 +409,11 @@ impl Program {
     }
 
     fn swiglu(&self, work: &mut Work<'_>, layer: &Layer) {
-        let (at, shape) = (work.pieces.read(), layer.gate_up.shape);
-        let both = Pieces { at, shape, rows: self.rows() };
-        self.kernels.activations.swiglu(work.queue, both, (work.gated.all(), Layout::Rows));
+        let (both, out) = (self.pieces(&work.pieces, &layer.gate_up), work.gated.all());
+        self.kernels.activations.swiglu(work.queue, both, (out, self.layout()));
     }
 
-    fn pool(&self, work: &Work<'_>, at: usize) -> std::ops::Range<usize> {
+    fn pool(&self, work: &Work<'_>, at: usize) -> Range<usize> {
         let each = work.step.pages.len() * PAGE * self.plan.model.kv();
         at * each..(at + 1) * each
     }
@@ -444,13 +425,13 @@ impl Program {
             Way::Short => weight.shape.whole(),
             Way::Long => weight.shape,
         };
-        let projected = Pieces { at: work.pieces.read(), shape, rows: self.rows() };
+        let projected = Pieces { at: work.pieces.read(), shape, rows: self.rows() as u32 };
         let norms = work.ones.read();
         let norms = norms.range(0..if model.head_norms { 2 * model.heads.dim } else { 0 });
         let (mut heads, mut layers) = (model.heads, Layers::ONE);
         let (slots, page_size, keys, values) = match into {
             Into::Block => {
-                (work.step.rows.read(), 1, work.block_keys.all(), work.block_values.all())
+                (work.step.offsets.read(), 1, work.block_keys.all(), work.block_values.all())
             }
             Into::Pages => {
                 (work.slots.read(), PAGE, work.keys.range(pool.clone()), work.values.range(pool))
@@ -490,23 +471,23 @@ impl Program {
             keys: work.keys.read().range(pool.clone()),
             values: work.values.read().range(pool),
             tail,
-            step: work.step.rows(self.rows),
-            tiles: if self.rows == 1 { work.tile_of_one.read() } else { work.tiles.read() },
-            tiling: tiles(heads, &[(0, self.rows, 0)]).1,
+            step: work.step.rows(self.rows()),
+            tiles: if self.rows() == 1 { work.tile_of_one.read() } else { work.tiles.read() },
+            tiling: self.crowd.tiling(heads),
             heads,
-            splits: self.context.div_ceil(SPLIT) + 1,
+            splits: self.crowd.splits(),
             scale: 1.0 / (heads.dim as f32).sqrt(),
             window: None,
         };
         let (q, parts) = (work.q.read(), work.parts.all());
-        let out = Out { to: work.attended.all(), first: 0, layout: Layout::Rows };
+        let out = Out { to: work.attended.all(), first: 0, layout: self.layout() };
         self.kernels.attention.launch(work.queue, attended, q, parts, out);
     }
 
-    /// The head's choices: for all rows, or for those behind the anchor with how sure the drafter is.
-    fn choose(&self, work: &mut Work<'_>, of: Choice) {
-        let logits =
-            Pieces { at: work.pieces.read(), shape: self.plan.head.shape, rows: self.rows() };
+    /// The head's choices of a slab of rows: for all, or for those behind the anchor with how sure the drafter is.
+    fn choose(&self, work: &mut Work<'_>, of: Choice, slab: &Range<usize>) {
+        let (at, shape) = (work.pieces.read(), self.plan.head.shape);
+        let logits = Pieces { at, shape, rows: slab.len() as u32 };
         let room = Room {
             largest: work.largest.all(),
             ids: work.best.all(),
@@ -518,13 +499,13 @@ impl Program {
             Choice::Drafts => (1, 0),
         };
         let draws = Draws {
-            temperatures: work.temperatures.read(),
-            seeds: work.seeds.read(),
-            positions: work.positions.read(),
+            temperatures: work.temperatures.read().range(slab.clone()),
+            seeds: work.seeds.read().range(slab.clone()),
+            positions: work.positions.read().range(slab.clone()),
             shift,
-            sampled: Sampled::Some,
+            sampled: self.crowd.sampled,
         };
-        let rows = first..self.rows;
+        let rows = slab.start + first..slab.end;
         let out = match of {
             Choice::Target => (work.choices.range(rows), None),
             Choice::Drafts => {
@@ -552,8 +533,9 @@ impl Program {
         self.make_heads(work, &plan.kv, (plan.target.len(), Into::Context));
         self.place(work, Some(Choice::Drafts));
         self.layers(work, (&plan.drafter, plan.target.len()), true);
-        self.product(work, &plan.head, Input::Hidden);
-        self.choose(work, Choice::Drafts);
+        let all = 0..self.rows();
+        self.head(work, &all);
+        self.choose(work, Choice::Drafts, &all);
     }
 
     /// Verifies the rows.
@@ -561,13 +543,15 @@ impl Program {
         let plan = &self.plan;
         self.place(work, Some(Choice::Target));
         self.layers(work, (&plan.target, 0), false);
-        self.product(work, &plan.head, Input::Hidden);
-        self.choose(work, Choice::Target);
+        for slab in plan.slabs(self.rows()) {
+            self.head(work, &slab);
+            self.choose(work, Choice::Target, &slab);
+        }
     }
 
     fn accept(&self, work: &mut Work<'_>) {
         let (tokens, choices) = (work.tokens.read(), work.choices.read());
-        let spans = work.step.spans.read().range(0..self.rows);
+        let spans = work.step.spans.read().range(0..self.rows());
         let accepted =
             Accepted { refused: work.positions.range(0..1), anchors: work.masks.range(0..1) };
         self.kernels.acceptance.launch(work.queue, (tokens, spans), choices, accepted);

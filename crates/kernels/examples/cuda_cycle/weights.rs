@@ -6,6 +6,9 @@ use device::{Forward, Lanes, Shared};
 use kernels::gemm::cuda::Shape;
 use std::ops::Range;
 
+/// Fills with random `bf16`, of a seed and up to so much.
+pub(crate) type Fill = Kernel<(Writes<u16>, u64, f32)>;
+
 /// A packed weight.
 #[derive(Clone)]
 pub(crate) struct Weight {
@@ -71,12 +74,7 @@ impl Layout {
 }
 
 impl Arena {
-    pub(crate) fn new(
-        lanes: &Lanes<Cuda>,
-        fill: &Kernel<(Writes<u16>, u64, f32)>,
-        model: Model,
-        workers: u32,
-    ) -> Arena {
+    pub(crate) fn new(lanes: &Lanes<Cuda>, fill: &Fill, model: Model, workers: u32) -> Arena {
         let mut layout = Layout { len: 0, workers };
         let target = (0..model.layers).map(|_| layout.layer(model)).collect();
         let drafter = (0..model.draft_layers).map(|_| layout.layer(model)).collect();
