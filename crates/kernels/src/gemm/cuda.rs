@@ -41,6 +41,8 @@ const THREADS: u32 = 320;
 pub const TILE: usize = 128;
 /// Rows that Hopper multiplies together: two tiles.
 const HEIGHT: usize = 2 * TILE;
+/// Rows between one tile and two that it multiplies as such.
+const MIDDLE: usize = TILE + TILE / 2;
 /// Fewest steps that make a worker.
 const LEAST: usize = 4;
 /// Workers, about, that share a band at most: its readers ask for so many pieces at once.
@@ -184,6 +186,17 @@ impl Shape {
             }
         }
         packed
+    }
+}
+
+/// The rows that a pass of `rows` is filled up to, with which its products take hardly longer: powers of two up to
+/// [`TILE`], from there on whole tiles, and one and a half, which is Hopper's. (It multiplies the last rows of more in such
+/// tiles, too, but to tell so many sizes apart is worth less than to have few graphs.)
+pub fn stair(rows: usize) -> usize {
+    match rows {
+        ..=TILE => rows.next_power_of_two(),
+        _ if rows <= MIDDLE => MIDDLE,
+        _ => rows.next_multiple_of(TILE),
     }
 }
 

@@ -1,6 +1,8 @@
 // Products of many rows where the tensor cores read both operands in shared memory and bulk copies bring them.
 
 #if HOPPER
+const u32 MIDDLE = 192; // rows between one tile and two that are multiplied as such
+
 // A barrier in shared memory.
 struct Barrier {
     u32 at;
@@ -84,6 +86,13 @@ template <u32 TILES, Left LEFT> struct Belt {
         }
     }
 
+    // Rows that are multiplied: one tile, half of another with it, or two.
+    __device__ static u32 filled(const Its &work)
+    {
+        const u32 rows = work.given.rows - work.first_row();
+        return TILES == 1 || rows <= TILE ? TILE : rows <= MIDDLE ? MIDDLE : 2 * TILE;
+    }
+
     // Asks for the steps of the weight for some work, as soon as there is room: one thread.
     __device__ void feed_columns(const Its &work, At &at) const
     {
@@ -106,9 +115,10 @@ template <u32 TILES, Left LEFT> struct Belt {
     __device__ void feed_lines(const Its &work, At &at) const
     {
         // Of two tiles a block of threads has one, in quarters that lie between those of the other; of one it has
-        // half of the elements of k.
-        const bool two = TILES == 2 && work.full();
-        const u32 quarters = two ? 4 : 2, bytes = quarters * 2 * QUARTER;
+        // half of the elements of k. Of the second tile half of the rows may be all that is wanted.
+        const u32 rows = filled(work), bytes = rows * (PART / TILE);
+        const bool two = rows > TILE;
+        const u32 quarters = two ? 4 : 2, each = two && rank == 1 ? bytes / 4 - QUARTER : QUARTER;
         const u32 first = slots + PART + rank * (two ? QUARTER : TILES * 2 * QUARTER);
 #pragma unroll 1
         for (u32 index = 0; index < work.parts; index++) {
@@ -125,7 +135,7 @@ template <u32 TILES, Left LEFT> struct Belt {
 #pragma unroll
                     for (u32 i = 0; i < 4; i++)
                         if (i < quarters)
-                            copy_to_both(to + i * 2 * QUARTER, from + i * QUARTER, QUARTER, full(at));
+                            copy_to_both(to + i * 2 * QUARTER, from + i * QUARTER, each, full(at));
             }
         }
     }
@@ -163,8 +173,8 @@ template <u32 TILES, Left LEFT> struct Belt {
 #define SIXTEEN(i) FOUR(i), FOUR(i + 4), FOUR(i + 8), FOUR(i + 12)
 #define SIXTY_FOUR(i) SIXTEEN(i), SIXTEEN(i + 16), SIXTEEN(i + 32), SIXTEEN(i + 48)
 
-// d += w · x for the 64 columns of four warps, 16 elements of k and two tiles of rows or one.
-static __device__ void multiply_two(float (&d)[128], u64 w, u64 x)
+// d += w · x for the 64 columns of four warps, 16 elements of k and so many rows.
+static __device__ void multiply_256(float (&d)[128], u64 w, u64 x)
 {
     asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9," TEN(1) TEN(2)
                  TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8) TEN(9) TEN(10) TEN(11)
@@ -173,7 +183,15 @@ static __device__ void multiply_two(float (&d)[128], u64 w, u64 x)
                  : "l"(w), "l"(x));
 }
 
-template <int N> static __device__ void multiply_one(float (&d)[N], u64 w, u64 x)
+static __device__ void multiply_192(float (&d)[128], u64 w, u64 x)
+{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9," TEN(1) TEN(2)
+                 TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8) "%90,%91,%92,%93,%94,%95}, %96, %97, 1, 1, 1, 0, 0;"
+                 : SIXTY_FOUR(0), SIXTEEN(64), SIXTEEN(80)
+                 : "l"(w), "l"(x));
+}
+
+template <int N> static __device__ void multiply_128(float (&d)[N], u64 w, u64 x)
 {
     asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9," TEN(1) TEN(2)
                  TEN(3) TEN(4) TEN(5) "%60,%61,%62,%63}, %64, %65, 1, 1, 1, 0, 0;"
@@ -181,12 +199,14 @@ template <int N> static __device__ void multiply_one(float (&d)[N], u64 w, u64 x
                  : "l"(w), "l"(x));
 }
 
-template <bool FULL, int N> static __device__ void multiply(float (&d)[N], u64 w, u64 x)
+template <u32 ROWS, int N> static __device__ void multiply(float (&d)[N], u64 w, u64 x)
 {
-    if constexpr (FULL)
-        multiply_two(d, w, x);
+    if constexpr (ROWS == 2 * TILE)
+        multiply_256(d, w, x);
+    else if constexpr (ROWS == MIDDLE)
+        multiply_192(d, w, x);
     else
-        multiply_one(d, w, x);
+        multiply_128(d, w, x);
 }
 
 static __device__ void await_products(float (&d)[64])
@@ -219,7 +239,7 @@ template <u32 TILES> struct Operands {
 };
 
 // Adds up this warp's columns of some steps, of which one is multiplied while the one before ends.
-template <bool FULL, u32 TILES, Left LEFT>
+template <u32 ROWS, u32 TILES, Left LEFT>
 static __device__ void add_up(const Belt<TILES, LEFT> &belt, const Operands<TILES> &at, Sums<TILES> &sums, u32 count,
                               typename Belt<TILES, LEFT>::At &slot)
 {
@@ -229,8 +249,8 @@ static __device__ void add_up(const Belt<TILES, LEFT> &belt, const Operands<TILE
         belt.full(slot).wait(slot.round);
         const u32 here = slot.at * (belt.BOTH / 16);
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-        multiply<FULL>(sums.at, at.w + here, at.x + here);
-        multiply<FULL>(sums.at, at.w + here + 256 / 16, at.x + here + TILES * PART / 2 / 16);
+        multiply<ROWS>(sums.at, at.w + here, at.x + here);
+        multiply<ROWS>(sums.at, at.w + here + 256 / 16, at.x + here + TILES * PART / 2 / 16);
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
         if (i > 0) {
             asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
@@ -278,10 +298,15 @@ template <u32 TILES, Left LEFT> static __device__ void product(const Given &give
             for (u32 index = 0; index < work.parts; index++) {
                 const Part part = work.part(index);
                 Sums<TILES> sums;
-                if (TILES == 2 && work.full())
-                    add_up<TILES == 2>(belt, operands, sums, part.hi - part.lo, slot);
+                const u32 rows = belt.filled(work), count = part.hi - part.lo;
+                if constexpr (TILES == 1)
+                    add_up<TILE>(belt, operands, sums, count, slot);
+                else if (rows > MIDDLE)
+                    add_up<2 * TILE>(belt, operands, sums, count, slot);
+                else if (rows == MIDDLE)
+                    add_up<MIDDLE>(belt, operands, sums, count, slot);
                 else
-                    add_up<false>(belt, operands, sums, part.hi - part.lo, slot);
+                    add_up<TILE>(belt, operands, sums, count, slot);
                 put(work, part, belt.rank, (float4 *)shared, sums);
             }
         }

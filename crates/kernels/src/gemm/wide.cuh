@@ -122,9 +122,6 @@ template <u32 TILES, Left LEFT> struct Work {
 
     __device__ u32 first_row() const { return height * TILES * TILE; }
 
-    // Whether there are rows in all tiles, or in one.
-    __device__ bool full() const { return given.rows - first_row() > (TILES - 1) * TILE; }
-
     // The step of k with which a part begins.
     __device__ u32 step(const Part &part) const { return part.lo - part.band * given.steps; }
 

@@ -18,13 +18,9 @@ const MOST_BLOCK: usize = SPLIT;
 const MOST_FILLED: usize = 512;
 
 /// So many rows as a graph has them that is captured once for all passes of its shape, none for passes of more than
-/// `most` rows and for those whose shapes hardly come again. Products of many rows go by tiles, and a tile costs
-/// what its first row does.
+/// `most` rows and for those whose shapes hardly come again.
 pub(crate) fn filled(rows: usize, most: usize) -> Option<usize> {
-    let filled = match rows {
-        ..=cuda::TILE => rows.next_power_of_two(),
-        _ => rows.next_multiple_of(cuda::TILE),
-    };
+    let filled = cuda::stair(rows);
     (filled <= MOST_FILLED.min(most)).then_some(filled)
 }
 

@@ -124,11 +124,12 @@ fn many_rows_are_cut_where_attention_has_no_room() {
 }
 
 #[test]
-fn a_crowd_is_filled_up_to_whole_tiles() {
+fn a_crowd_is_filled_up_to_tiles() {
     let room = room(512, 1 << 24);
     for (requests, filled) in [
         (vec![(31, 8); 12], 128),
-        (vec![(31, 8); 17], 256),
+        (vec![(31, 8); 17], 192),
+        (vec![(31, 8); 25], 256),
         (vec![(200, 1), (0, 128), (90, 130)], 384),
         (vec![(40, 16); 32], 512),
     ] {

@@ -22,7 +22,7 @@ use device::{
 use kernels::choose::cuda::{Sampled, Written};
 use kernels::choose::{Draw, Shape};
 use kernels::gather::cuda::{Unsettled, is_promised, promise};
-use kernels::gemm::cuda::{MOST_ROWS, TILE};
+use kernels::gemm::cuda::{MOST_ROWS, stair};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -290,9 +290,8 @@ impl CardPair {
 
     /// Numbers of rows of the target's passes, ascending: one of fewer rows costs what one of the next of them does.
     pub fn stairs(&self) -> Vec<usize> {
-        let few = std::iter::successors(Some(1), |rows| Some(2 * rows))
-            .take_while(|&rows| rows < 2 * TILE);
-        few.chain((2 * TILE..=self.room.rows).step_by(TILE)).collect()
+        let next = |&last: &usize| Some(stair(last + 1));
+        std::iter::successors(Some(1), next).take_while(|&rows| rows <= self.room.rows).collect()
     }
 
     /// Chooses the next token after each of some rows of the target's last pass, greedily or with noise:
@@ -575,8 +574,9 @@ mod tests {
     #[test]
     fn graphs_are_for_few_numbers_of_rows() {
         let of = |rows| often(rows, 1024);
-        let few = [1, 2, 3, 33, 65, 129, 300, 512];
-        assert_eq!(few.map(of), [1, 2, 4, 64, 128, 256, 384, 512].map(|rows| (rows, Often::Yes)));
+        let few = [1, 2, 3, 33, 65, 129, 193, 300, 512];
+        let filled = [1, 2, 4, 64, 128, 192, 256, 384, 512];
+        assert_eq!(few.map(of), filled.map(|rows| (rows, Often::Yes)));
         assert_eq!(of(513), (513, Often::No));
         assert_eq!(often(3, 3), (3, Often::No));
         assert_eq!(often(200, 255), (200, Often::No));

@@ -69,6 +69,7 @@ const H200: Machine = Machine {
         (32, 5.0),
         (64, 6.3),
         (128, 7.6),
+        (192, 9.7),
         (256, 11.4),
         (384, 15.3),
         (512, 18.5),
@@ -85,7 +86,7 @@ const H200: Machine = Machine {
     ],
     absorb: 0.001,
     blocks: &[4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],
-    stairs: &[1, 2, 4, 8, 16, 32, 64, 128, 256, 384, 512],
+    stairs: &[1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 384, 512],
 };
 
 /// How often drafts are accepted: the chance of one after those before it, for a request.
