@@ -257,20 +257,29 @@ pub enum Behind {
     Attention,
 }
 
+/// How a product asks for its weight until it may begin.
+struct Ahead {
+    /// Steps that a block of threads has on their way at a time. All of its ring at once is 15 MB, which the kernels in
+    /// front wait behind.
+    window: u32,
+    /// Cycles from one step that the card's cache is to fetch to the next, once the ring is full; 0 where it fetches none.
+    pace: u32,
+}
+
 impl Behind {
-    /// Steps that a block of threads asks for at a time meanwhile. All of the ring at once is 15 MB, which
-    /// the kernels in front wait behind. A short one of few rows does so for less time than is lost when the
-    /// ring fills late.
-    fn window(self, rows: usize) -> u32 {
+    /// A short one of few rows waits behind a whole ring for less time than is lost when that fills late, and is done
+    /// before it is full; attention leaves memory idle for longer than that takes.
+    fn ahead(self, rows: usize) -> Ahead {
         match self {
-            Behind::Short if rows <= FEW_ROWS => u32::MAX,
-            Behind::Attention if rows <= FEW_ROWS => 4,
-            Behind::Short | Behind::Attention => 6,
+            Behind::Short if rows <= FEW_ROWS => Ahead { window: u32::MAX, pace: 0 },
+            Behind::Short => Ahead { window: 6, pace: 0 },
+            Behind::Attention if rows <= FEW_ROWS => Ahead { window: 4, pace: 400 },
+            Behind::Attention => Ahead { window: 6, pace: 700 },
         }
     }
 }
 
-type Product = (In<u16>, In<u16>, Writes<f32>, u32, u32, u32, u32);
+type Product = (In<u16>, In<u16>, Writes<f32>, u32, u32, u32, u32, u32);
 type Gather = (In<f32>, Writes<f32>, u32, u32, u32, u32);
 type Arrange = (In<u16>, Writes<u16>, u32, u32, u32);
 type Wide = (In<u16>, In<u16>, Writes<f32>, u32, u32, u32, u32);
@@ -366,8 +375,8 @@ impl Products {
         }
         let kernel = [8, 16].iter().filter(|&&most| rows > most).count();
         let grid = Grid { blocks: 2 * shape.workers, threads: THREADS };
-        let (blocks, window) = (count(shape.blocks()), behind.window(rows));
-        let given = (weight, x, pieces, blocks, shape.steps(), count(rows), window);
+        let (blocks, Ahead { window, pace }) = (count(shape.blocks()), behind.ahead(rows));
+        let given = (weight, x, pieces, blocks, shape.steps(), count(rows), window, pace);
         queue.launch(&self.by_rows[kernel], grid, given);
     }
 

@@ -87,7 +87,8 @@ template <int N> struct Ring {
 
     // Asks for the weight's steps as soon as there is room: one thread. At first `window` of them are on their
     // way at a time: what stands before this product may be short and wait for memory, behind all that is asked for.
-    __device__ void feed_columns(const Run &run, u32 window)
+    // One more in `pace` cycles comes near, if any does, while the ring is full and nobody reads it.
+    __device__ void feed_columns(const Run &run, u32 window, u32 pace)
     {
         const u64 once = 0x12f0000000000000; // createpolicy.fractional.L2::evict_first
         for (u32 item = run.begin; item < run.end;) {
@@ -95,6 +96,8 @@ template <int N> struct Ring {
             const u32 stop = run.stop(item);
 #pragma unroll 1
             for (; item < stop; item++, from += PART, advance()) {
+                if (round == 1 && slot == 0 && pace > 0)
+                    bring_near(from, stop - item, pace);
                 if (round > 0)
                     wait(read(slot), round - 1);
                 else if (slot >= window)
@@ -106,6 +109,22 @@ template <int N> struct Ring {
                              "l"(from), "r"(PART), "r"(columns(slot)), "l"(once)
                              : "memory");
             }
+        }
+    }
+
+    // Has the card's cache fetch steps, one after the other, until the first in the ring is read. Not more than stay there
+    // until they are asked for: twice the rings of all blocks of threads are 30 MB.
+    __device__ void bring_near(const char *from, u32 count, u32 pace) const
+    {
+        while (!come(columns(DEPTH - 1), 0))
+            if (come(read(0), 0))
+                return;
+        long long next = clock64();
+        for (u32 i = 0; i < count && i < 2 * DEPTH && !come(read(0), 0); i++, from += PART) {
+            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(PART) : "memory");
+            next += pace;
+            while (clock64() < next && !come(read(0), 0))
+                ;
         }
     }
 
@@ -158,6 +177,18 @@ template <int N> struct Ring {
                          : "r"(barrier), "r"(round % 2)
                          : "memory");
     }
+
+    // Whether that is so, at once: who waits may be put to sleep for longer than a pace.
+    static __device__ bool come(u32 barrier, u32 round)
+    {
+        u32 has;
+        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; "
+                     "selp.u32 %0, 1, 0, p; }"
+                     : "=r"(has)
+                     : "r"(barrier), "r"(round % 2)
+                     : "memory");
+        return has != 0;
+    }
 #else
     // Each thread copies a part.
     __device__ void ask(const Run &run, u32 item, u32 slot) const
@@ -208,7 +239,7 @@ template <int N> static __device__ void flush(float (&sums)[N][4], float *to, u3
 // out = x · weightᵀ in pieces; x is [rows][steps · STEP], rows at most 8 N.
 template <int N>
 static __device__ void product(const u16 *weight, u64 weight_len, const u16 *x, u64 x_len, float *out,
-                               u64 out_len, u32 blocks, u32 steps, u32 rows, u32 window)
+                               u64 out_len, u32 blocks, u32 steps, u32 rows, u32 window, u32 pace)
 {
     extern __shared__ __align__(128) char shared[];
     let_next_start();
@@ -227,7 +258,7 @@ static __device__ void product(const u16 *weight, u64 weight_len, const u16 *x, 
     __syncthreads();
     if (warp == WARPS) {
         if (threadIdx.x % 32 == 0)
-            ring.feed_columns(run, window);
+            ring.feed_columns(run, window, pace);
         return;
     }
     wait_for_earlier();
@@ -272,9 +303,9 @@ static __device__ void product(const u16 *weight, u64 weight_len, const u16 *x, 
 #define PRODUCT(NAME, N)                                                                                 \
     extern "C" __global__ void __launch_bounds__(THREADS, 1)                                             \
         NAME(const u16 *weight, u64 weight_len, const u16 *x, u64 x_len, float *out, u64 out_len,        \
-             u32 blocks, u32 steps, u32 rows, u32 window)                                                \
+             u32 blocks, u32 steps, u32 rows, u32 window, u32 pace)                                      \
     {                                                                                                    \
-        product<N>(weight, weight_len, x, x_len, out, out_len, blocks, steps, rows, window);             \
+        product<N>(weight, weight_len, x, x_len, out, out_len, blocks, steps, rows, window, pace);       \
     }
 
 PRODUCT(product_8, 1)
