@@ -246,13 +246,13 @@ def main():
     limits = Limits(folder)
     print("; ".join(limits.lines()) + ".\n")
     load, peer = folder.json("load.json"), folder.json("peer.json")
-    for report in filter(None, (load, folder.json("steady.json"))):
-        facts = report["load"]
+    if load:
+        facts = load["load"]
         context = (facts["prompt_tokens"] + facts["max_tokens"] / 2) / facts["requests"]
-        print(f"`{report['command']}`\n\n{loads(report, limits, shape, context)}")
-        print(f"Outputs of all runs equal: {report['outputs_equal']}.\n")
+        print(f"`{load['command']}`\n\n{loads(load, limits, shape, context)}")
+        print(f"Outputs of all runs equal: {load['outputs_equal']}.\n")
     # Whose blocks are of several sizes, so that a step has no one limit.
-    if report := folder.json("steady-blocks.json"):
+    if report := folder.json("steady.json"):
         print(f"`{report['command']}`\n\n{loads(report)}")
         print(f"Outputs of all runs equal: {report['outputs_equal']}.\n")
     if report := folder.json("prefill.json"):

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # The figures of the engine on a CUDA card: medians of five, of three where REPEATS=3 says so, least and most, and
 # shares of what the same run found the card to allow. Needs CUDA 13 and what bench/cuda/build.sh built, for the part
-# `peer` PyTorch and transformers; run from the repository's root. Takes about twelve minutes on an H200.
+# `peer` PyTorch and transformers; run from the repository's root. Takes about eighteen minutes on an H200, the part
+# `load` six of them.
 #
 #   [REPEATS=N] bench/cuda/figures.sh LOGS BINARIES [PART…]
 #
 # Parts, all of them without any, but `pair` only where its files are found:
-#   cycle    what the card reads at most, and a synthetic step with each of its kernels
+#   cycle    what the card reads at most, and synthetic steps, of one request and of a crowd, with each of their kernels
 #   load     the shape of Qwen3-8B, plain and drafted, at 1 to 64 requests at once, so many in turn that the
-#            crowd is whole nearly all the time: short answers, of whose work four tenths are prompts, and long ones,
-#            of which nearly all is decoding; those also with a drafter as if trained for blocks of 4, 8 and 16
+#            crowd is whole nearly all the time: short answers, of whose work four tenths are prompts
+#   steady   the same shape at 32 at once, long answers, of which nearly all is decoding, with a drafter as if
+#            trained for blocks of 4, 8 and 16
 #   prefill  prompts of 512, 4,096 and 16,384 tokens
 #   fences   what orders one step after another, with the GPU's idle time
 #   pair     the default pair at T 0 and 0.7
@@ -45,16 +47,19 @@ bench_load() {
 cycle() {
     check cycle-qwen3-8b 90 "$binaries/cuda_cycle" qwen3-8b
     check cycle-smollm2-135m 90 "$binaries/cuda_cycle" smollm2-135m
+    check cycle-crowd 90 "$binaries/cuda_cycle" qwen3-8b 640 32x8
 }
 
-crowds() {
+load() {
     bench_load load 500 "${random[@]}" --compare plain,drafted --simulate-acceptance 4.24,6.36,8 \
         --concurrency 1,4,16,32,64 --requests 4,24,96,192,320 --running 96 --kv-tokens 49152 \
         --input-tokens fixed:128 --output-tokens fixed:192 --warmup 8
-    local steady=(--simulate-acceptance "6.36,6.48,8" --concurrency "32,64" --requests "128,192" --running 96
-        --kv-tokens 131072 --input-tokens fixed:128 --output-tokens fixed:1024 --warmup 8)
-    bench_load steady 400 "${random[@]}" --compare plain,drafted "${steady[@]}"
-    bench_load steady-blocks 400 "${random[@]}" --random-blocks 4,8,16 --compare drafted "${steady[@]}"
+}
+
+steady() {
+    bench_load steady 500 "${random[@]}" --random-blocks 4,8,16 --compare plain,drafted --simulate-acceptance 6.48 \
+        --concurrency 32 --requests 160 --running 96 --kv-tokens 131072 --input-tokens fixed:128 \
+        --output-tokens fixed:1024 --warmup 8
 }
 
 prefill() {
@@ -87,13 +92,14 @@ peer() {
 
 parts=("$@")
 if [ ${#parts[@]} -eq 0 ]; then
-    parts=(cycle load prefill fences peer)
+    parts=(cycle load steady prefill fences peer)
     "$binaries/slipstream" models | grep -q 'not here' || parts+=(pair)
 fi
 for part in "${parts[@]}"; do
     case $part in
         cycle) cycle ;;
-        load) crowds ;;
+        load) load ;;
+        steady) steady ;;
         prefill) prefill ;;
         fences) fences ;;
         pair) pair ;;
