@@ -79,8 +79,8 @@ fences() {
 pair() {
     local temperature
     for temperature in 0 0.7; do
-        bench_load "pair-$temperature" 120 --device cuda --compare plain,drafted --concurrency 1,4,16,32,64 \
-            --requests 12,16,32,64,128 --temperature "$temperature" --warmup 12
+        bench_load "pair-$temperature" 240 --device cuda --compare plain,drafted --concurrency 1,4,16,32,64 \
+            --requests 60,96,192,320,640 --temperature "$temperature" --warmup 12
     done
     check pair-acceptance 60 "$binaries/slipstream" bench acceptance --device cuda --count 60 --running 16 \
         --widths 8,16 --temperatures 0,0.7
