@@ -299,6 +299,7 @@ template <u32 TILES, Left LEFT> static __device__ void product(const Given &give
                 const Part part = work.part(index);
                 Sums<TILES> sums;
                 const u32 rows = belt.filled(work), count = part.hi - part.lo;
+                // As one choice: behind several the compiler waits for each product by itself, and says so.
                 if constexpr (TILES == 1)
                     add_up<TILE>(belt, operands, sums, count, slot);
                 else if (rows > MIDDLE)
