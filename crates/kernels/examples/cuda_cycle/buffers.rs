@@ -2,9 +2,9 @@
 
 use crate::crowd::{Crowd, Said};
 use crate::model::Model;
-use crate::plan::slab;
-use crate::weights::{Arena, Fill};
-use device::cuda::{Cuda, CudaSlice, CudaSliceMut, Grid, Queue};
+use crate::plan::Plan;
+use crate::weights::{Arena, Fill, randomize};
+use device::cuda::{Cuda, CudaSlice, CudaSliceMut, Queue};
 use device::{Element, Forward, Lane, Lanes, OnQueue, Shared, Staging, View, ViewMut};
 use kernels::attention::cuda::{Attention, tiles};
 use kernels::choose::cuda::Choices;
@@ -45,7 +45,8 @@ fn put<T: Element>(lanes: &Lanes<Cuda>, elements: &[T]) -> Shared<T, Forward, Cu
 
 impl Buffers {
     /// For passes of `crowd`.
-    pub(crate) fn new(lanes: &Lanes<Cuda>, model: Model, arena: &Arena, crowd: &Crowd) -> Buffers {
+    pub(crate) fn new(lanes: &Lanes<Cuda>, plan: &Plan, crowd: &Crowd) -> Buffers {
+        let model = plan.model;
         let cuda = lanes.device();
         let half = |len: usize| Shared::new(cuda, "halves", len);
         let float = |len: usize| Shared::new(cuda, "floats", len);
@@ -55,10 +56,10 @@ impl Buffers {
         let layers = model.layers + model.draft_layers;
         let pool = layers * said.pages.len() * PAGE * model.kv();
         let block = rows * model.kv();
-        let layer = &arena.target[0];
-        let most = [&layer.qkv, &layer.o, &layer.gate_up, &layer.down, &arena.fc];
+        let layer = &plan.target[0];
+        let most = [&layer.qkv, &layer.o, &layer.gate_up, &layer.down, &plan.fc];
         let most = most.iter().map(|w| w.shape.pieces(rows)).max().expect("a weight");
-        let slab = rows.min(slab(&arena.head.shape));
+        let slab = rows.min(plan.head.shape.rows_at_once());
         let chunks = slab * Choices::chunks(model.vocab);
         let frequencies: Vec<f32> = (0..model.heads.dim / 2)
             .map(|i| 1e6f32.powf(-2.0 * i as f32 / model.heads.dim as f32))
@@ -78,7 +79,7 @@ impl Buffers {
             ],
             floats: vec![
                 float(rows * hidden),
-                float(most.max(arena.head.shape.pieces(slab))),
+                float(most.max(plan.head.shape.pieces(slab))),
                 float(Attention::parts(model.heads, rows)),
                 float(rows * dim),
                 float(chunks),
@@ -97,11 +98,7 @@ impl Buffers {
     /// Random keys and values, `bf16` between -1 and 1.
     pub(crate) fn fill_pages(&mut self, lane: &Lane<Forward, Cuda>, fill: &Fill) {
         for (seed, pool) in self.halves[POOLS].iter_mut().enumerate() {
-            let fill = fill.clone();
-            lane.launch("fill", (lane.queue(), pool.write(lane).view()), move |(queue, to)| {
-                let grid = Grid { blocks: 4096, threads: 256 };
-                queue.launch(&fill, grid, (to, seed as u64, 1.0));
-            });
+            randomize(lane, fill, pool, (seed as u64, 1.0));
         }
     }
 }

@@ -188,7 +188,7 @@ impl Bench {
         (context, ceiling): (usize, f64),
     ) -> Result<(), Box<dyn Error>> {
         let wide = Crowd::one(WIDTH, context);
-        let mut buffers = Buffers::new(&self.lane, plan.model, arena, &wide);
+        let mut buffers = Buffers::new(&self.lane, plan, &wide);
         print_heads();
         let mut medians = Vec::new();
         for program in Program::passes(kernels, plan, context) {
@@ -212,7 +212,7 @@ impl Bench {
         (kernels, plan): (&Kernels, &Arc<Plan>),
         (crowd, ceiling): (Crowd, f64),
     ) -> Result<(), Box<dyn Error>> {
-        let mut buffers = Buffers::new(&self.lane, plan.model, arena, &crowd);
+        let mut buffers = Buffers::new(&self.lane, plan, &crowd);
         buffers.fill_pages(self.forward(), fill);
         print_heads();
         let program = Program::verify_of(kernels, plan, crowd);
@@ -271,7 +271,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{} ({}), {}: synthetic{of}", bench.cuda.name(), bench.cuda.target(), model.name);
     let ceiling = bench.ceiling(&arena)?;
     println!("reads at most {:.0} GB/s\n", ceiling * 1e3);
-    let (kernels, plan) = (Kernels::load(&bench.cuda)?, Arc::new(Plan::of(&arena)));
+    let (kernels, plan) = (Kernels::load(&bench.cuda)?, arena.plan.clone());
     match task {
         Task::Cycle(context) => bench.cycle(&arena, (&kernels, &plan), (context, ceiling)),
         Task::Crowds(crowds) => crowds.into_iter().try_for_each(|crowd| {

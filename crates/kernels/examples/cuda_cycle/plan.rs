@@ -1,20 +1,17 @@
 //! The kernels of a pass, and the weights that it is of.
 
 use crate::model::Model;
-use crate::weights::{Arena, Layer, Weight};
+use crate::weights::{Layer, Weight};
 use device::cuda::{Cuda, CudaError};
 use kernels::accept::cuda::Acceptance;
 use kernels::activation::cuda::Activations;
 use kernels::attention::cuda::Attention;
 use kernels::choose::cuda::Choices;
-use kernels::gemm::cuda::{Products, Shape, TILE};
+use kernels::gemm::cuda::Products;
 use kernels::gemm::short::Shorts;
 use kernels::norm::cuda::Norms;
 use kernels::rope::cuda::Rotations;
 use std::ops::Range;
-
-/// Bytes of what the head's product leaves, about, at most, as in the engine.
-const PIECES_BYTES: usize = 192 << 20;
 
 /// Every kernel of a pass.
 #[derive(Clone)]
@@ -50,33 +47,17 @@ pub(crate) struct Plan {
     pub(crate) target: Vec<Layer>,
     pub(crate) drafter: Vec<Layer>,
     pub(crate) fc: Weight,
+    /// k and v of all of the drafter's layers, for rows that are absorbed.
     pub(crate) kv: Weight,
     pub(crate) head: Weight,
+    /// The embedding, `[vocab, hidden]`.
     pub(crate) table: Range<usize>,
 }
 
 impl Plan {
-    pub(crate) fn of(arena: &Arena) -> Plan {
-        Plan {
-            model: arena.model,
-            target: arena.target.clone(),
-            drafter: arena.drafter.clone(),
-            fc: arena.fc.clone(),
-            kv: arena.kv.clone(),
-            head: arena.head.clone(),
-            table: arena.table.clone(),
-        }
-    }
-
     /// The rows of a pass, cut into those whose logits are there at once.
     pub(crate) fn slabs(&self, rows: usize) -> impl Iterator<Item = Range<usize>> {
-        let most = slab(&self.head.shape);
+        let most = self.head.shape.rows_at_once();
         (0..rows).step_by(most).map(move |start| start..(start + most).min(rows))
     }
-}
-
-/// Rows that are multiplied with the head's weight at once at most.
-pub(crate) fn slab(head: &Shape) -> usize {
-    let rows = PIECES_BYTES / (size_of::<f32>() * head.n);
-    rows.max(2 * TILE) / (2 * TILE) * (2 * TILE)
 }

@@ -1,10 +1,12 @@
 //! Random weights: one stretch of the card's memory, and where each weight lies in it.
 
 use crate::model::Model;
+use crate::plan::Plan;
 use device::cuda::{Cuda, Grid, Kernel, Writes};
-use device::{Forward, Lanes, Shared};
+use device::{Forward, Lane, Lanes, Shared};
 use kernels::gemm::cuda::Shape;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Fills with random `bf16`, of a seed and up to so much.
 pub(crate) type Fill = Kernel<(Writes<u16>, u64, f32)>;
@@ -34,16 +36,9 @@ pub(crate) struct Layer {
 
 /// All weights.
 pub(crate) struct Arena {
-    pub(crate) model: Model,
     pub(crate) memory: Shared<u16, Forward, Cuda>,
-    pub(crate) target: Vec<Layer>,
-    pub(crate) drafter: Vec<Layer>,
-    pub(crate) fc: Weight,
-    /// k and v of all of the drafter's layers, for rows that are absorbed.
-    pub(crate) kv: Weight,
-    pub(crate) head: Weight,
-    /// The embedding, `[vocab, hidden]`.
-    pub(crate) table: Range<usize>,
+    /// Where each lies.
+    pub(crate) plan: Arc<Plan>,
 }
 
 /// Lays weights one after the other.
@@ -83,12 +78,23 @@ impl Arena {
         let head = layout.weight(model.vocab, model.hidden);
         let table = layout.take(model.vocab * model.hidden);
         let mut memory = Shared::new(lanes.device(), "weights", layout.len);
-        let (lane, fill) = (&lanes.forward, fill.clone());
         // About one over the root of a row's length, so that activations stay of one size.
         let scale = (3.0 / model.hidden as f32).sqrt();
-        lane.launch("fill", (lane.queue(), memory.write(lane).view()), move |(queue, to)| {
-            queue.launch(&fill, Grid { blocks: 4096, threads: 256 }, (to, 1, scale));
-        });
-        Arena { model, memory, target, drafter, fc, kv, head, table }
+        randomize(&lanes.forward, fill, &mut memory, (1, scale));
+        let plan = Arc::new(Plan { model, target, drafter, fc, kv, head, table });
+        Arena { memory, plan }
     }
+}
+
+/// Fills memory with random `bf16` of a seed, between `-scale` and `scale`.
+pub(crate) fn randomize(
+    lane: &Lane<Forward, Cuda>,
+    fill: &Fill,
+    memory: &mut Shared<u16, Forward, Cuda>,
+    (seed, scale): (u64, f32),
+) {
+    let fill = fill.clone();
+    lane.launch("fill", (lane.queue(), memory.write(lane).view()), move |(queue, to)| {
+        queue.launch(&fill, Grid { blocks: 4096, threads: 256 }, (to, seed, scale));
+    });
 }

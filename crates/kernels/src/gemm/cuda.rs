@@ -32,6 +32,10 @@ const FEW_ROWS: usize = 8;
 pub const MANY_ROWS: usize = 1 << 16;
 /// Rows up to which a product always leaves pieces.
 const LOW_ROWS: usize = TILE;
+/// Bytes of what [`Shape::rows_at_once`] leave, about, at most.
+const AT_ONCE_BYTES: usize = 192 << 20;
+/// Most of those rows.
+const MOST_AT_ONCE: usize = 2048;
 /// Rows of a launch that leaves pieces at most. Of more, a band's pieces are added up at once.
 const PIECED_ROWS: usize = 512;
 
@@ -160,6 +164,12 @@ impl Shape {
         // Between these a product is left in one way.
         let most = [MOST_ROWS, LOW_ROWS, HEIGHT, PIECED_ROWS, rows];
         most.into_iter().map(|most| self.room(rows.min(most))).max().expect("some sizes")
+    }
+
+    /// Rows that a pass multiplies at once at most, so that what they leave has room: of whole tiles, two and two.
+    pub fn rows_at_once(&self) -> usize {
+        let rows = AT_ONCE_BYTES / (size_of::<f32>() * self.n);
+        rows.clamp(HEIGHT, MOST_AT_ONCE) / HEIGHT * HEIGHT
     }
 
     /// Where element (`row`, `column`) of the weight lies in the packed weight.

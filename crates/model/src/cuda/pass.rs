@@ -8,7 +8,7 @@ use super::batch::{Cut, Kind, Regions, Slice};
 use super::card::Kernels;
 use super::job::{Part, Place};
 use super::plan::{Body, Drafter, Layer, Plan, Weight};
-use super::room::{Room, Scratch, draw_words, tile_of};
+use super::room::{Room, Scratch, draw_words};
 use super::short::{Made, Way};
 use device::cuda::{CudaSlice, CudaSliceMut, Queue};
 use kernels::accept::cuda::Accepted;
@@ -234,10 +234,10 @@ impl Program {
         rows: usize,
         then: impl FnMut(&mut Work<'_>, &Range<usize>),
     ) {
-        self.product_by(work, of, (rows, tile_of(&of.0.shape)), then);
+        self.product_by(work, of, (rows, of.0.shape.rows_at_once()), then);
     }
 
-    /// The same, by tiles of `most` rows, which are not more than [`tile_of`] says.
+    /// The same, by tiles of `most` rows, which are not more than the weight's shape has at once.
     pub(crate) fn product_by(
         &self,
         work: &mut Work<'_>,

@@ -7,14 +7,10 @@ use device::cuda::{CudaSliceMut, Number};
 use kernels::attention::cuda::Attention;
 use kernels::choose::cuda::{Choices, RULE_WORDS};
 use kernels::gather::cuda::MOST_BLOCKS;
-use kernels::gemm::cuda::{Layout, Shape, TILE};
+use kernels::gemm::cuda::{Layout, Shape};
 
 /// Bytes of what attention leaves of its rows, at most: a pass that needs more attends in parts.
 const PARTS_BYTES: usize = 256 << 20;
-/// Bytes of what a product leaves, about, at most: more rows are multiplied in tiles.
-const PIECES_BYTES: usize = 192 << 20;
-/// Most rows of a tile.
-const MOST_TILE: usize = 2048;
 /// Floats that filters leave of a row.
 const CUT: usize = 3;
 /// Bytes that a stretch for one purpose is aligned to.
@@ -119,13 +115,6 @@ pub(crate) struct Scratch<'j> {
     pub(crate) spare: CudaSliceMut<'j, u32>,
 }
 
-/// Rows that are multiplied with a weight at once at most: what they leave has room.
-pub(crate) fn tile_of(weight: &Shape) -> usize {
-    let rows = PIECES_BYTES / (size_of::<f32>() * weight.n);
-    // Two tiles are multiplied at a time.
-    rows.clamp(2 * TILE, MOST_TILE) / (2 * TILE) * (2 * TILE)
-}
-
 /// Words of a choice of `rows` rows: seeds, temperatures, positions.
 pub(crate) const fn draw_words(rows: usize) -> usize {
     4 * rows
@@ -141,7 +130,7 @@ impl Room {
         let most = |of: &dyn Fn(&super::shape::Sizes) -> usize| {
             bodies().map(|body| of(&body.sizes)).max().expect("a target")
         };
-        let tile = |shape: &Shape| rows.min(tile_of(shape));
+        let tile = |shape: &Shape| rows.min(shape.rows_at_once());
         let head = &plan.head.shape;
         let draft_head = Shape::new(proposed, head.k, plan.workers);
         let shapes = plan.weights().map(|weight| weight.shape).chain([draft_head]);
