@@ -11,7 +11,7 @@ use kernels::attention::Sight;
 use kernels::attention::cuda::{Attended, Out, Tail};
 use kernels::choose::cuda::{Confidences, Draws, Room};
 use kernels::cuda::Pieces;
-use kernels::gemm::cuda::{Behind, Layout, Lines};
+use kernels::gemm::cuda::{Behind, Layout, Lines, Packed};
 use kernels::gemm::short::{self, Around, Stream};
 use kernels::norm::cuda::Kept;
 use kernels::rope::cuda::{Embedded, Layers, Placed, Stored, Turns};
@@ -59,10 +59,11 @@ pub(crate) enum Storer {
 
 /// Which product a row of the pass multiplies.
 #[derive(Clone, Copy)]
-enum Input {
+enum Input<'p> {
     Hidden,
     Features,
-    Attended,
+    /// With what is multiplied next.
+    Attended(&'p Weight),
     Gated,
 }
 
@@ -157,7 +158,7 @@ impl Program {
             Part::Qkv => self.project(work, &layer.qkv, (i, Into::Pages)),
             Part::Store => self.store(work, &layer.qkv, (i, Into::Pages)),
             Part::Attend => self.attend(work, i, false),
-            Part::O => self.multiply(work, &layer.o, Input::Attended, None),
+            Part::O => self.multiply(work, &layer.o, Input::Attended(&layer.gate_up), None),
             Part::GateUp => match self.way() {
                 Way::Short => self.gate(work, layer),
                 Way::Long => self.product(work, &layer.gate_up, Input::Hidden),
@@ -203,18 +204,19 @@ impl Program {
         );
     }
 
-    fn product(&self, work: &mut Work<'_>, weight: &Weight, input: Input) {
+    fn product(&self, work: &mut Work<'_>, weight: &Weight, input: Input<'_>) {
         let layout = self.layout();
         let (x, layout, behind) = match input {
             Input::Hidden => (work.hidden.read(), layout, Behind::Short),
             Input::Features => (work.features.read(), Layout::Rows, Behind::Short),
-            Input::Attended => (work.attended.read(), layout, Behind::Attention),
+            Input::Attended(next) => {
+                (work.attended.read(), layout, Behind::Attention(Self::packed(work, next)))
+            }
             Input::Gated => (work.gated.read(), layout, Behind::Short),
         };
         let x = Lines { x, rows: self.rows(), layout };
-        let packed = work.weights.range(weight.at.clone());
-        let products = &self.kernels.products;
-        products.launch(work.queue, (&weight.shape, behind), packed, x, work.pieces.all());
+        let (products, of) = (&self.kernels.products, (Self::packed(work, weight), behind));
+        products.launch(work.queue, of, x, work.pieces.all());
     }
 
     /// The head's product with some rows, which lie one behind the other.
@@ -222,9 +224,8 @@ impl Program {
         let (head, hidden) = (&self.plan.head, self.plan.model.hidden);
         let x = work.hidden.read().range(slab.start * hidden..slab.end * hidden);
         let x = Lines { x, rows: slab.len(), layout: Layout::Rows };
-        let packed = work.weights.range(head.at.clone());
-        let (products, of) = (&self.kernels.products, (&head.shape, Behind::Short));
-        products.launch(work.queue, of, packed, x, work.pieces.all());
+        let (products, of) = (&self.kernels.products, (Self::packed(work, head), Behind::Short));
+        products.launch(work.queue, of, x, work.pieces.all());
     }
 
     /// The norm behind what `delta` left, into `hidden`, as a layer multiplies it.
@@ -300,6 +301,11 @@ impl Program {
         short::Weight { shape, packed, bias: None }
     }
 
+    /// The same as other products do.
+    fn packed<'j>(work: &Work<'j>, weight: &Weight) -> Packed<'j> {
+        Packed { shape: weight.shape, at: work.weights.range(weight.at.clone()) }
+    }
+
     /// The stream on its way through a norm.
     fn stream<'w>(
         &self,
@@ -340,7 +346,13 @@ impl Program {
     }
 
     /// A product that goes into the stream, or is left in pieces for the norm behind it.
-    fn multiply(&self, work: &mut Work<'_>, weight: &Weight, input: Input, feature: Option<usize>) {
+    fn multiply(
+        &self,
+        work: &mut Work<'_>,
+        weight: &Weight,
+        input: Input<'_>,
+        feature: Option<usize>,
+    ) {
         if self.way() == Way::Long {
             return self.product(work, weight, input);
         }
@@ -351,7 +363,7 @@ impl Program {
         };
         let x = match input {
             Input::Hidden | Input::Features => panic!("only what layers make is added"),
-            Input::Attended => work.attended.read(),
+            Input::Attended(_) => work.attended.read(),
             Input::Gated => work.gated.read(),
         };
         let kept = kept(work.features.all());
@@ -392,7 +404,7 @@ impl Program {
             let place = (first + i, if drafts { Into::Block } else { Into::Pages });
             self.make_heads(work, &layer.qkv, place);
             self.attend(work, first + i, drafts);
-            self.multiply(work, &layer.o, Input::Attended, None);
+            self.multiply(work, &layer.o, Input::Attended(&layer.gate_up), None);
             self.gate(work, layer);
             let kept = if drafts { None } else { self.plan.model.feature(i) };
             let kept = kept.filter(|_| self.what != What::Plain);

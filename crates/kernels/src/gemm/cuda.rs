@@ -258,38 +258,48 @@ pub struct Lines<'j> {
     pub layout: Layout,
 }
 
-/// What a product stands behind; it already fetches its weight meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Behind {
+/// A weight on the card.
+#[derive(Clone, Copy)]
+pub struct Packed<'j> {
+    /// Its shape.
+    pub shape: Shape,
+    /// Its elements, as [`Shape::place`] says.
+    pub at: CudaSlice<'j, u16>,
+}
+
+/// What a product stands behind; it already fetches its weight meanwhile. While what is in shared memory of it waits, the
+/// card's cache fetches more.
+#[derive(Clone, Copy)]
+pub enum Behind<'j> {
     /// A norm or the like, which takes as long as its rows need.
     Short,
-    /// [Attention](crate::attention::cuda), and the rotation before it.
-    Attention,
+    /// [Attention](crate::attention::cuda), and the rotation before it, which leave memory idle for so long that
+    /// some of a weight comes near, too, that is multiplied after this one.
+    Attention(Packed<'j>),
 }
 
-/// How a product asks for its weight until it may begin.
-struct Ahead {
-    /// Steps that a block of threads has on their way at a time. All of its ring at once is 15 MB, which the kernels in
-    /// front wait behind.
-    window: u32,
-    /// Cycles from one step that the card's cache is to fetch to the next, once the ring is full; 0 where it fetches none.
-    pace: u32,
-}
-
-impl Behind {
-    /// A short one of few rows waits behind a whole ring for less time than is lost when that fills late, and is done
-    /// before it is full; attention leaves memory idle for longer than that takes.
-    fn ahead(self, rows: usize) -> Ahead {
+impl<'j> Behind<'j> {
+    /// Steps of the weight that a block of threads has on their way at a time, until the product may begin. All of its ring
+    /// at once is 15 MB, which the kernels in front wait behind; a short one of few rows does so for less time than is lost
+    /// when the ring fills late.
+    fn window(self, rows: usize) -> u32 {
         match self {
-            Behind::Short if rows <= FEW_ROWS => Ahead { window: u32::MAX, pace: 0 },
-            Behind::Short => Ahead { window: 6, pace: 0 },
-            Behind::Attention if rows <= FEW_ROWS => Ahead { window: 4, pace: 400 },
-            Behind::Attention => Ahead { window: 6, pace: 700 },
+            Behind::Short if rows <= FEW_ROWS => u32::MAX,
+            Behind::Attention(_) if rows <= FEW_ROWS => 4,
+            Behind::Short | Behind::Attention(_) => 6,
+        }
+    }
+
+    /// What is multiplied after the product of `weight`, with how many workers: none where it comes near by itself.
+    fn next(self, weight: Packed<'j>) -> (Packed<'j>, u32) {
+        match self {
+            Behind::Short => (weight, 0),
+            Behind::Attention(next) => (next, next.shape.workers),
         }
     }
 }
 
-type Product = (In<u16>, In<u16>, Writes<f32>, u32, u32, u32, u32, u32);
+type Product = (In<u16>, In<u16>, Writes<f32>, u32, u32, u32, u32, In<u16>, u32, u32, u32);
 type Gather = (In<f32>, Writes<f32>, u32, u32, u32, u32);
 type Arrange = (In<u16>, Writes<u16>, u32, u32, u32);
 type Wide = (In<u16>, In<u16>, Writes<f32>, u32, u32, u32, u32);
@@ -365,7 +375,7 @@ impl Products {
     }
 
     /// The pieces of `x · weightᵀ`: `x` has rows of `k`, `weight` is packed, `pieces` as
-    /// [`Shape::pieces`] says. `behind` changes when the weight is fetched, and no bits, nor does it matter
+    /// [`Shape::pieces`] says. `behind` changes when weights are fetched, and no bits, nor does it matter
     /// how the rows lie.
     ///
     /// # Panics
@@ -373,20 +383,24 @@ impl Products {
     pub fn launch(
         &self,
         queue: &Queue,
-        (shape, behind): (&Shape, Behind),
-        weight: CudaSlice<'_, u16>,
+        (weight, behind): (Packed<'_>, Behind<'_>),
         lines: Lines<'_>,
         pieces: CudaSliceMut<'_, f32>,
     ) {
-        Products::check(shape, weight, &lines, pieces.len());
+        Products::check(weight, &lines, pieces.len());
         let Lines { x, rows, layout } = lines;
         if rows > MOST_ROWS || layout == Layout::Tiles {
-            return self.tiled.launch(queue, (shape, weight), lines, None, pieces);
+            return self.tiled.launch(queue, weight, lines, None, pieces);
         }
+        let Packed { shape, at } = weight;
         let kernel = [8, 16].iter().filter(|&&most| rows > most).count();
         let grid = Grid { blocks: 2 * shape.workers, threads: THREADS };
-        let (blocks, Ahead { window, pace }) = (count(shape.blocks()), behind.ahead(rows));
-        let given = (weight, x, pieces, blocks, shape.steps(), count(rows), window, pace);
+        let (blocks, steps, rows) = (count(shape.blocks()), shape.steps(), count(rows));
+        let (window, (next, workers)) = (behind.window(lines.rows), behind.next(weight));
+        let (next, next_blocks, next_steps) =
+            (next.at, count(next.shape.blocks()), next.shape.steps());
+        let given =
+            (at, x, pieces, blocks, steps, rows, window, next, next_blocks, next_steps, workers);
         queue.launch(&self.by_rows[kernel], grid, given);
     }
 
@@ -398,22 +412,22 @@ impl Products {
     pub fn launch_biased(
         &self,
         queue: &Queue,
-        (shape, weight): (&Shape, CudaSlice<'_, u16>),
+        weight: Packed<'_>,
         lines: Lines<'_>,
         bias: CudaSlice<'_, f32>,
         pieces: CudaSliceMut<'_, f32>,
     ) {
-        Products::check(shape, weight, &lines, pieces.len());
+        Products::check(weight, &lines, pieces.len());
         let few = lines.rows <= MOST_ROWS && lines.layout == Layout::Rows;
         assert!(!few, "more than {MOST_ROWS} rows, or tiles");
-        assert_eq!(bias.len(), shape.n, "a bias for each column");
-        self.tiled.launch(queue, (shape, weight), lines, Some(bias), pieces);
+        assert_eq!(bias.len(), weight.shape.n, "a bias for each column");
+        self.tiled.launch(queue, weight, lines, Some(bias), pieces);
     }
 
-    fn check(shape: &Shape, weight: CudaSlice<'_, u16>, lines: &Lines<'_>, pieces: usize) {
+    fn check(Packed { shape, at }: Packed<'_>, lines: &Lines<'_>, pieces: usize) {
         let (rows, wanted) = (lines.rows, lines.layout.elements(lines.rows, shape.k));
         assert!((1..=MANY_ROWS).contains(&rows), "{rows} rows of a product of 1 to {MANY_ROWS}");
-        assert!(weight.len() >= shape.packed(), "a packed weight of {} × {}", shape.n, shape.k);
+        assert!(at.len() >= shape.packed(), "a packed weight of {} × {}", shape.n, shape.k);
         assert!(lines.x.len() >= wanted, "{rows} rows of {}, {:?}", shape.k, lines.layout);
         assert!(pieces >= shape.room(rows), "room for the pieces of {rows} rows");
     }
@@ -436,7 +450,7 @@ impl Tiled {
     fn launch(
         &self,
         queue: &Queue,
-        (shape, weight): (&Shape, CudaSlice<'_, u16>),
+        Packed { shape, at: weight }: Packed<'_>,
         Lines { x, rows, layout }: Lines<'_>,
         bias: Option<CudaSlice<'_, f32>>,
         pieces: CudaSliceMut<'_, f32>,
@@ -453,7 +467,7 @@ impl Tiled {
             Layout::Rows => arranged.read(),
             Layout::Tiles => x,
         };
-        let (kernel, pairs) = self.deal(shape, rows);
+        let (kernel, pairs) = self.deal(&shape, rows);
         let grid = Grid { blocks: 2 * count(pairs), threads: self.threads };
         let (blocks, workers, rows) = (count(shape.blocks()), shape.workers, count(rows));
         if let Some(bias) = bias {

@@ -9,6 +9,8 @@
 
 const u32 STEP = 32;               // of k
 const u32 DEPTH = 14;              // steps in shared memory
+const u32 NEAR = 20;               // steps of a run that come near before their time: 21 MB of all runs
+const u32 PACE = 400;              // cycles from one to the next, which is what memory takes
 const u32 WARPS = 8;               // that multiply, each 16 columns and all rows; two more ask for steps
 const u32 THREADS = (WARPS + 2) * 32;
 const u32 PART = BLOCK * STEP * 2; // bytes of a step of the weight
@@ -22,6 +24,21 @@ struct Run {
     u32 blocks, steps, rows;
     u32 half; // of a band
     u32 begin, end;
+
+    // That of `worker`, if there are so many.
+    static __device__ Run of(const u16 *weight, const u16 *x, u32 blocks, u32 steps, u32 rows, u32 worker,
+                             u32 workers)
+    {
+        const u32 items = (blocks + 1) / 2 * steps, none = worker >= workers;
+        return {(const char *)weight,
+                (const char *)x,
+                blocks,
+                steps,
+                rows,
+                blockIdx.x % 2,
+                none ? 0 : items * worker / workers,
+                none ? 0 : items * (worker + 1) / workers};
+    }
 
     // Where an item lies. What would be behind the last block is no one's, and is read there.
     __device__ const char *columns(u32 item) const
@@ -37,6 +54,35 @@ struct Run {
     {
         const u32 stop = (item / steps + 1) * steps;
         return stop < end ? stop : end;
+    }
+};
+
+// Steps of a run behind those that a ring holds, which the card's cache is to fetch. They stand apart, all over the run:
+// where some come from the cache, those between them still come from memory at the same time.
+struct Apart {
+    const Run &run;
+    u32 item, each;
+
+    __device__ explicit Apart(const Run &run)
+        : run(run), item(run.begin + DEPTH), each(item < run.end ? (run.end - item) / NEAR : 0)
+    {
+        each = each < 2 ? 2 : each;
+    }
+
+    // Those between them.
+    __device__ Apart others() const
+    {
+        Apart others = *this;
+        others.item += each / 2;
+        return others;
+    }
+
+    __device__ bool any() const { return item < run.end; }
+
+    __device__ void bring_near()
+    {
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(run.columns(item)), "r"(PART) : "memory");
+        item += each;
     }
 };
 
@@ -87,8 +133,8 @@ template <int N> struct Ring {
 
     // Asks for the weight's steps as soon as there is room: one thread. At first `window` of them are on their
     // way at a time: what stands before this product may be short and wait for memory, behind all that is asked for.
-    // One more in `pace` cycles comes near, if any does, while the ring is full and nobody reads it.
-    __device__ void feed_columns(const Run &run, u32 window, u32 pace)
+    // While the ring is full and nobody reads it, memory has time for what comes later, of the next product's weight, too.
+    __device__ void feed_columns(const Run &run, const Run &next, u32 window)
     {
         const u64 once = 0x12f0000000000000; // createpolicy.fractional.L2::evict_first
         for (u32 item = run.begin; item < run.end;) {
@@ -96,8 +142,10 @@ template <int N> struct Ring {
             const u32 stop = run.stop(item);
 #pragma unroll 1
             for (; item < stop; item++, from += PART, advance()) {
-                if (round == 1 && slot == 0 && pace > 0)
-                    bring_near(from, stop - item, pace);
+                if (round == 1 && slot == 0 && waits()) {
+                    bring_near(Apart(run));
+                    bring_near(Apart(next).others());
+                }
                 if (round > 0)
                     wait(read(slot), round - 1);
                 else if (slot >= window)
@@ -112,23 +160,28 @@ template <int N> struct Ring {
         }
     }
 
-    // Has the card's cache fetch steps, one after the other, until the first in the ring is read. Not more than stay there
-    // until they are asked for: twice the rings of all blocks of threads are 30 MB.
-    __device__ void bring_near(const char *from, u32 count, u32 pace) const
+    // Whether all of the first round has come before any of it is read.
+    __device__ bool waits() const
     {
-        while (!come(columns(DEPTH - 1), 0))
-            if (come(read(0), 0))
-                return;
-        long long next = clock64();
-        for (u32 i = 0; i < count && i < 2 * DEPTH && !come(read(0), 0); i++, from += PART) {
-            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(PART) : "memory");
-            next += pace;
-            while (clock64() < next && !come(read(0), 0))
+        bool read_one = false;
+        while (!read_one && !come(columns(DEPTH - 1), 0))
+            read_one = come(read(0), 0);
+        return !read_one;
+    }
+
+    // Has the card's cache fetch steps until the first in the ring is read. All at once would be in the way of the
+    // kernels that are waited for.
+    __device__ void bring_near(Apart steps) const
+    {
+        for (long long at = clock64(); steps.any() && !come(read(0), 0);) {
+            steps.bring_near();
+            at += PACE;
+            while (clock64() < at && !come(read(0), 0))
                 ;
         }
     }
 
-    // The same of the rows: a warp.
+    // Asks for the steps of the rows: a warp.
     __device__ void feed_lines(const Run &run)
     {
         for (u32 item = run.begin; item < run.end;) {
@@ -236,10 +289,12 @@ template <int N> static __device__ void flush(float (&sums)[N][4], float *to, u3
     }
 }
 
-// out = x · weightᵀ in pieces; x is [rows][steps · STEP], rows at most 8 N.
+// out = x · weightᵀ in pieces; x is [rows][steps · STEP], rows at most 8 N. Of `next`, which is multiplied next, some
+// comes near.
 template <int N>
 static __device__ void product(const u16 *weight, u64 weight_len, const u16 *x, u64 x_len, float *out,
-                               u64 out_len, u32 blocks, u32 steps, u32 rows, u32 window, u32 pace)
+                               u64 out_len, u32 blocks, u32 steps, u32 rows, u32 window, const u16 *next, u64 next_len,
+                               u32 next_blocks, u32 next_steps, u32 next_workers)
 {
     extern __shared__ __align__(128) char shared[];
     let_next_start();
@@ -247,9 +302,9 @@ static __device__ void product(const u16 *weight, u64 weight_len, const u16 *x, 
     expect(blockDim.x == THREADS && rows <= N * 8 && gridDim.x % 2 == 0 && workers <= items && window > 0);
     expect(weight_len >= (u64)blocks * steps * BLOCK * STEP && x_len >= (u64)rows * steps * STEP);
     expect(out_len >= (u64)(bands + workers) * 2 * rows * BLOCK);
-    const u32 worker = blockIdx.x / 2, half = blockIdx.x % 2, warp = threadIdx.x / 32;
-    const Run run = {(const char *)weight,     (const char *)x, blocks, steps, rows, half,
-                     items * worker / workers, items * (worker + 1) / workers};
+    expect(next_len >= (u64)next_blocks * next_steps * BLOCK * STEP);
+    const u32 worker = blockIdx.x / 2, warp = threadIdx.x / 32;
+    const Run run = Run::of(weight, x, blocks, steps, rows, worker, workers);
     __shared__ u64 barriers[3 * DEPTH];
     Ring<N> ring = {address(shared), address(barriers)};
 #if __CUDA_ARCH__ >= 900
@@ -258,7 +313,7 @@ static __device__ void product(const u16 *weight, u64 weight_len, const u16 *x, 
     __syncthreads();
     if (warp == WARPS) {
         if (threadIdx.x % 32 == 0)
-            ring.feed_columns(run, window, pace);
+            ring.feed_columns(run, Run::of(next, x, next_blocks, next_steps, rows, worker, next_workers), window);
         return;
     }
     wait_for_earlier();
@@ -296,16 +351,18 @@ static __device__ void product(const u16 *weight, u64 weight_len, const u16 *x, 
             }
             ring.advance();
         }
-        flush<N>(sums, out + ((u64)(worker + band) * 2 + half) * rows * BLOCK + warp * 16, rows);
+        flush<N>(sums, out + ((u64)(worker + band) * 2 + run.half) * rows * BLOCK + warp * 16, rows);
     }
 }
 
 #define PRODUCT(NAME, N)                                                                                 \
     extern "C" __global__ void __launch_bounds__(THREADS, 1)                                             \
         NAME(const u16 *weight, u64 weight_len, const u16 *x, u64 x_len, float *out, u64 out_len,        \
-             u32 blocks, u32 steps, u32 rows, u32 window, u32 pace)                                      \
+             u32 blocks, u32 steps, u32 rows, u32 window, const u16 *next, u64 next_len,                 \
+             u32 next_blocks, u32 next_steps, u32 next_workers)                                          \
     {                                                                                                    \
-        product<N>(weight, weight_len, x, x_len, out, out_len, blocks, steps, rows, window, pace);       \
+        product<N>(weight, weight_len, x, x_len, out, out_len, blocks, steps, rows, window, next,        \
+                   next_len, next_blocks, next_steps, next_workers);                                     \
     }
 
 PRODUCT(product_8, 1)

@@ -4,7 +4,7 @@ use crate::card;
 use crate::card::{Buffer, Card, close, laid, narrowed, widened};
 use crate::random::Random;
 use kernels::cuda::Pieces;
-use kernels::gemm::cuda::{Behind, Layout, Lines, MOST_ROWS, Products, Shape};
+use kernels::gemm::cuda::{Behind, Layout, Lines, MOST_ROWS, Packed, Products, Shape};
 
 /// A weight on the card, and as it is.
 pub(crate) struct Weight {
@@ -32,30 +32,34 @@ impl Weight {
 
     /// The pieces of the product with rows of bf16.
     pub(crate) fn pieces(&self, card: &Card, products: &Products, x: &[u16]) -> Buffer<f32> {
-        self.pieces_behind(card, products, x, (Behind::Short, Layout::Rows))
+        self.pieces_before(card, products, x, (None, Layout::Rows))
     }
 
-    /// The same, behind any kernel, of rows that lie in any way.
-    fn pieces_behind(
+    /// The same of rows that lie in any way, behind attention and before another weight if there is one.
+    fn pieces_before(
         &self,
         card: &Card,
         products: &Products,
         x: &[u16],
-        (behind, layout): (Behind, Layout),
+        (next, layout): (Option<&Weight>, Layout),
     ) -> Buffer<f32> {
         let (shape, lane, rows) = (self.shape, &card.lanes.forward, x.len() / self.shape.k);
         let mut out = card.put(&vec![f32::NAN; shape.pieces(rows)]);
         let (x, products) = (card.put(&laid(layout, x, shape.k)), products.clone());
+        let next_shape = next.map(|next| next.shape);
         lane.launch(
             "product",
             (
                 lane.queue(),
-                self.packed.read(lane).view(),
+                (self.packed.read(lane).view(), next.unwrap_or(self).packed.read(lane).view()),
                 x.read(lane).view(),
                 out.write(lane).view(),
             ),
-            move |(queue, weight, x, out)| {
-                products.launch(queue, (&shape, behind), weight, Lines { x, rows, layout }, out);
+            move |(queue, (at, next), x, out)| {
+                let behind = next_shape
+                    .map_or(Behind::Short, |shape| Behind::Attention(Packed { shape, at: next }));
+                let of = (Packed { shape, at }, behind);
+                products.launch(queue, of, Lines { x, rows, layout }, out);
             },
         );
         out
@@ -73,9 +77,9 @@ impl Weight {
                 (x.read(lane).view(), bias.read(lane).view()),
                 out.write(lane).view(),
             ),
-            move |((queue, weight), (x, bias), out)| {
+            move |((queue, at), (x, bias), out)| {
                 let lines = Lines { x, rows, layout: Layout::Rows };
-                products.launch_biased(queue, (&shape, weight), lines, bias, out);
+                products.launch_biased(queue, Packed { shape, at }, lines, bias, out);
             },
         );
         out
@@ -134,6 +138,9 @@ fn check(
 ) {
     let products = Products::load(&card.cuda).expect("the products load");
     let weight = Weight::random(card, random, n, k, multiprocessors);
+    // Of a shape and with workers of its own.
+    let its = (1 + random.below(700), 32 * (1 + random.below(40)));
+    let next = Weight::random(card, random, its.0, its.1, multiprocessors + 1);
     let x = narrowed(&random.floats(most * k, 1.0));
     let whole = weight.times(card, &products, &x);
     let columns: Vec<usize> =
@@ -154,16 +161,13 @@ fn check(
     for &rows in fewer {
         // The last ones: they stand elsewhere in their tiles.
         let last = &x[(most - rows) * k..];
-        let ways = [
-            (Behind::Short, Layout::Rows),
-            (Behind::Attention, Layout::Rows),
-            (Behind::Short, Layout::Tiles),
-        ];
-        for way in ways {
-            let pieces = weight.pieces_behind(card, &products, last, way);
+        let ways = [(None, Layout::Rows), (Some(&next), Layout::Rows), (None, Layout::Tiles)];
+        for (before, layout) in ways {
+            let pieces = weight.pieces_before(card, &products, last, (before, layout));
             assert!(
                 weight.sums(card, &products, &pieces, rows) == whole[(most - rows) * n..],
-                "{n} × {k}, {multiprocessors}, {way:?}: {rows} rows are not those of {most}"
+                "{n} × {k}, {multiprocessors}, {layout:?}, before another: {}: {rows} rows are not those of {most}",
+                before.is_some()
             );
         }
     }

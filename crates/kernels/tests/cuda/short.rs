@@ -10,7 +10,7 @@ use crate::small::BF16;
 use kernels::activation::cuda::Activations;
 use kernels::bias::cuda::Biases;
 use kernels::cuda::Pieces;
-use kernels::gemm::cuda::{Behind, Layout, Lines, Products, Shape};
+use kernels::gemm::cuda::{Behind, Layout, Lines, Packed, Products, Shape};
 use kernels::gemm::short::{Around, Shorts, Stream, Weight};
 use kernels::norm::cuda::{Kept, Norms};
 use kernels::rope::cuda::{Heads, Stored, Turns};
@@ -81,9 +81,9 @@ impl Given {
                 x.read(lane).view(),
                 out.write(lane).view(),
             ),
-            move |(queue, (weight, bias), x, mut out)| {
+            move |(queue, (at, bias), x, mut out)| {
                 let lines = Lines { x, rows, layout: Layout::Rows };
-                products.launch(queue, (&shape, Behind::Short), weight, lines, out.all());
+                products.launch(queue, (Packed { shape, at }, Behind::Short), lines, out.all());
                 if !bias.is_empty() {
                     biases.add(queue, (out, &shape, rows), bias);
                 }

@@ -40,12 +40,13 @@ pub(crate) struct Work<'j> {
 
 /// What multiplies a weight.
 #[derive(Clone, Copy)]
-pub(crate) enum Input {
+pub(crate) enum Input<'p> {
     /// Rows of the stream on their way through a layer, or out of it.
     Hidden(Layout),
     Picked,
     Features,
-    Attended(Layout),
+    /// With what is multiplied next.
+    Attended(Layout, &'p Weight),
     Gated(Layout),
 }
 
@@ -230,7 +231,7 @@ impl Program {
     pub(crate) fn product(
         &self,
         work: &mut Work<'_>,
-        of: (&Weight, Input),
+        of: (&Weight, Input<'_>),
         rows: usize,
         then: impl FnMut(&mut Work<'_>, &Range<usize>),
     ) {
@@ -241,7 +242,7 @@ impl Program {
     pub(crate) fn product_by(
         &self,
         work: &mut Work<'_>,
-        (weight, input): (&Weight, Input),
+        (weight, input): (&Weight, Input<'_>),
         (rows, most): (usize, usize),
         mut then: impl FnMut(&mut Work<'_>, &Range<usize>),
     ) {
@@ -251,24 +252,26 @@ impl Program {
                 Input::Hidden(layout) => (scratch.hidden.read(), layout, Behind::Short),
                 Input::Picked => (scratch.picked.read(), Layout::Rows, Behind::Short),
                 Input::Features => (scratch.features.read(), Layout::Rows, Behind::Short),
-                Input::Attended(layout) => (scratch.attended.read(), layout, Behind::Attention),
+                Input::Attended(layout, next) => {
+                    let next = next.packed(work.weights);
+                    (scratch.attended.read(), layout, Behind::Attention(next))
+                }
                 Input::Gated(layout) => (scratch.gated.read(), layout, Behind::Short),
             };
             let x = x.range(of_tile(layout, &tile, weight.shape.k));
             let x = Lines { x, rows: tile.len(), layout };
-            let packed = work.weights.range(weight.at.clone());
+            let (products, packed) = (&self.kernels.products, weight.packed(work.weights));
             let pieces = scratch.pieces.all();
-            let (products, shape) = (&self.kernels.products, &weight.shape);
             let bias = weight.bias.clone().map(|bias| work.vectors.range(bias));
             match bias {
-                None => products.launch(work.queue, (shape, behind), packed, x, pieces),
+                None => products.launch(work.queue, (packed, behind), x, pieces),
                 // Many rows are left added up, and take no bias later.
                 Some(bias) if tile.len() > MOST_ROWS || layout == Layout::Tiles => {
-                    products.launch_biased(work.queue, (shape, packed), x, bias, pieces);
+                    products.launch_biased(work.queue, packed, x, bias, pieces);
                 }
                 Some(bias) => {
-                    products.launch(work.queue, (shape, behind), packed, x, pieces);
-                    let pieces = (scratch.pieces.all(), shape, tile.len());
+                    products.launch(work.queue, (packed, behind), x, pieces);
+                    let pieces = (scratch.pieces.all(), &weight.shape, tile.len());
                     self.kernels.biases.add(work.queue, pieces, bias);
                 }
             }
@@ -357,7 +360,8 @@ impl Program {
                 self.store(work, body, (layer, made), (at, kind, cut), tile);
             });
             self.attend(work, body, layer, (at, sight, cut));
-            self.product(work, (&layer.o, Input::Attended(layout)), rows, |work, tile| {
+            let attended = Input::Attended(layout, &layer.gate_up);
+            self.product(work, (&layer.o, attended), rows, |work, tile| {
                 let norm = (&layer.mlp_norm, sizes.eps);
                 self.norm(work, norm, (tile, layout), Some(&layer.o), None);
             });

@@ -6,8 +6,9 @@ use super::shape::Sizes;
 use crate::config::{AttentionBias, ModelConfig};
 use crate::dflash_config::DflashConfig;
 use crate::error::LoadError;
+use device::cuda::CudaSlice;
 use kernels::attention::Sight;
-use kernels::gemm::cuda::Shape;
+use kernels::gemm::cuda::{Packed, Shape};
 use std::ops::Range;
 use std::path::Path;
 
@@ -20,6 +21,13 @@ pub(crate) struct Weight {
     pub(crate) shape: Shape,
     pub(crate) at: Range<usize>,
     pub(crate) bias: Option<Range<usize>>,
+}
+
+impl Weight {
+    /// It, among the matrices.
+    pub(crate) fn packed<'j>(&self, matrices: CudaSlice<'j, u16>) -> Packed<'j> {
+        Packed { shape: self.shape, at: matrices.range(self.at.clone()) }
+    }
 }
 
 /// One layer. Ranges are among the vectors.
