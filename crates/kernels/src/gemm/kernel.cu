@@ -9,8 +9,6 @@
 
 const u32 STEP = 32;               // of k
 const u32 DEPTH = 14;              // steps in shared memory
-const u32 NEAR = 20;               // steps of a run that come near before their time: 21 MB of all runs
-const u32 PACE = 400;              // cycles from one to the next, which is what memory takes
 const u32 WARPS = 8;               // that multiply, each 16 columns and all rows; two more ask for steps
 const u32 THREADS = (WARPS + 2) * 32;
 const u32 PART = BLOCK * STEP * 2; // bytes of a step of the weight
@@ -60,11 +58,14 @@ struct Run {
 // Steps of a run behind those that a ring holds, which the card's cache is to fetch. They stand apart, all over the run:
 // where some come from the cache, those between them still come from memory at the same time.
 struct Apart {
+    static constexpr u32 MOST = 20;  // of a run: 21 MB of all runs
+    static constexpr u32 PACE = 400; // cycles from one to the next, which is what memory takes
+
     const Run &run;
     u32 item, each;
 
     __device__ explicit Apart(const Run &run)
-        : run(run), item(run.begin + DEPTH), each(item < run.end ? (run.end - item) / NEAR : 0)
+        : run(run), item(run.begin + DEPTH), each(item < run.end ? (run.end - item) / MOST : 0)
     {
         each = each < 2 ? 2 : each;
     }
@@ -175,7 +176,7 @@ template <int N> struct Ring {
     {
         for (long long at = clock64(); steps.any() && !come(read(0), 0);) {
             steps.bring_near();
-            at += PACE;
+            at += Apart::PACE;
             while (clock64() < at && !come(read(0), 0))
                 ;
         }
