@@ -58,14 +58,14 @@ struct Run {
 // Steps of a run behind those that a ring holds, which the card's cache is to fetch. They stand apart, all over the run:
 // where some come from the cache, those between them still come from memory at the same time.
 struct Apart {
-    static constexpr u32 MOST = 20;  // of a run: 21 MB of all runs
+    static constexpr u32 SOME = 20;  // of a long run, or up to half as many more: 21 to 31 MB of all runs
     static constexpr u32 PACE = 400; // cycles from one to the next, which is what memory takes
 
     const Run &run;
     u32 item, each;
 
     __device__ explicit Apart(const Run &run)
-        : run(run), item(run.begin + DEPTH), each(item < run.end ? (run.end - item) / MOST : 0)
+        : run(run), item(run.begin + DEPTH), each(item < run.end ? (run.end - item) / SOME : 0)
     {
         each = each < 2 ? 2 : each;
     }
