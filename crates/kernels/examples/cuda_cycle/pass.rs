@@ -11,7 +11,7 @@ use kernels::attention::Sight;
 use kernels::attention::cuda::{Attended, Out, Tail};
 use kernels::choose::cuda::{Confidences, Draws, Room};
 use kernels::cuda::Pieces;
-use kernels::gemm::cuda::{Behind, Layout, Lines, Packed};
+use kernels::gemm::cuda::{Behind, Layout, Lines};
 use kernels::gemm::short::{self, Around, Stream};
 use kernels::norm::cuda::Kept;
 use kernels::rope::cuda::{Embedded, Layers, Placed, Stored, Turns};
@@ -210,12 +210,12 @@ impl Program {
             Input::Hidden => (work.hidden.read(), layout, Behind::Short),
             Input::Features => (work.features.read(), Layout::Rows, Behind::Short),
             Input::Attended(next) => {
-                (work.attended.read(), layout, Behind::Attention(Self::packed(work, next)))
+                (work.attended.read(), layout, Behind::Attention(next.packed(work.weights)))
             }
             Input::Gated => (work.gated.read(), layout, Behind::Short),
         };
         let x = Lines { x, rows: self.rows(), layout };
-        let (products, of) = (&self.kernels.products, (Self::packed(work, weight), behind));
+        let (products, of) = (&self.kernels.products, (weight.packed(work.weights), behind));
         products.launch(work.queue, of, x, work.pieces.all());
     }
 
@@ -224,7 +224,7 @@ impl Program {
         let (head, hidden) = (&self.plan.head, self.plan.model.hidden);
         let x = work.hidden.read().range(slab.start * hidden..slab.end * hidden);
         let x = Lines { x, rows: slab.len(), layout: Layout::Rows };
-        let (products, of) = (&self.kernels.products, (Self::packed(work, head), Behind::Short));
+        let (products, of) = (&self.kernels.products, (head.packed(work.weights), Behind::Short));
         products.launch(work.queue, of, x, work.pieces.all());
     }
 
@@ -297,13 +297,7 @@ impl Program {
 
     /// A weight as short products take it.
     fn on_card<'j>(work: &Work<'j>, weight: &Weight) -> short::Weight<'j> {
-        let (shape, packed) = (weight.shape, work.weights.range(weight.at.clone()));
-        short::Weight { shape, packed, bias: None }
-    }
-
-    /// The same as other products do.
-    fn packed<'j>(work: &Work<'j>, weight: &Weight) -> Packed<'j> {
-        Packed { shape: weight.shape, at: work.weights.range(weight.at.clone()) }
+        short::Weight { packed: weight.packed(work.weights), bias: None }
     }
 
     /// The stream on its way through a norm.

@@ -2,9 +2,9 @@
 
 use crate::model::Model;
 use crate::plan::Plan;
-use device::cuda::{Cuda, Grid, Kernel, Writes};
+use device::cuda::{Cuda, CudaSlice, Grid, Kernel, Writes};
 use device::{Forward, Lane, Lanes, Shared};
-use kernels::gemm::cuda::Shape;
+use kernels::gemm::cuda::{Packed, Shape};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -19,6 +19,11 @@ pub(crate) struct Weight {
 }
 
 impl Weight {
+    /// It, in the card's memory.
+    pub(crate) fn packed<'j>(&self, memory: CudaSlice<'j, u16>) -> Packed<'j> {
+        Packed { shape: self.shape, at: memory.range(self.at.clone()) }
+    }
+
     /// Bytes of what a product reads.
     pub(crate) fn bytes(&self) -> f64 {
         (self.shape.n * self.shape.k * 2) as f64

@@ -267,6 +267,14 @@ pub struct Packed<'j> {
     pub at: CudaSlice<'j, u16>,
 }
 
+impl Packed<'_> {
+    /// Panics when there are too few elements.
+    pub(super) fn check(&self) {
+        let Packed { shape, at } = self;
+        assert!(at.len() >= shape.packed(), "a packed weight of {} × {}", shape.n, shape.k);
+    }
+}
+
 /// What a product stands behind; it already fetches its weight meanwhile. While what is in shared memory of it waits, the
 /// card's cache fetches more.
 #[derive(Clone, Copy)]
@@ -397,6 +405,7 @@ impl Products {
         let grid = Grid { blocks: 2 * shape.workers, threads: THREADS };
         let (blocks, steps, rows) = (count(shape.blocks()), shape.steps(), count(rows));
         let (window, (next, workers)) = (behind.window(lines.rows), behind.next(weight));
+        next.check();
         let (next, next_blocks, next_steps) =
             (next.at, count(next.shape.blocks()), next.shape.steps());
         let given =
@@ -424,10 +433,11 @@ impl Products {
         self.tiled.launch(queue, weight, lines, Some(bias), pieces);
     }
 
-    fn check(Packed { shape, at }: Packed<'_>, lines: &Lines<'_>, pieces: usize) {
-        let (rows, wanted) = (lines.rows, lines.layout.elements(lines.rows, shape.k));
+    fn check(weight: Packed<'_>, lines: &Lines<'_>, pieces: usize) {
+        let (shape, rows) = (weight.shape, lines.rows);
+        let wanted = lines.layout.elements(rows, shape.k);
         assert!((1..=MANY_ROWS).contains(&rows), "{rows} rows of a product of 1 to {MANY_ROWS}");
-        assert!(at.len() >= shape.packed(), "a packed weight of {} × {}", shape.n, shape.k);
+        weight.check();
         assert!(lines.x.len() >= wanted, "{rows} rows of {}, {:?}", shape.k, lines.layout);
         assert!(pieces >= shape.room(rows), "room for the pieces of {rows} rows");
     }

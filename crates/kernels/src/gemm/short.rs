@@ -8,7 +8,7 @@
 //! products, of [`Norms`](crate::norm::cuda::Norms), of [`Activations`](crate::activation::cuda::Activations) and of
 //! [`Rotations`](crate::rope::cuda::Rotations).
 
-use super::cuda::{MOST_ROWS, PHASES, STEP, Shape};
+use super::cuda::{MOST_ROWS, PHASES, Packed, STEP, Shape};
 use crate::cuda::{In, count, source};
 use crate::norm::cuda::Kept;
 use crate::rope::cuda::{Heads, Stored, Turns};
@@ -56,10 +56,8 @@ enum Sum {
 /// A weight on the card.
 #[derive(Clone, Copy)]
 pub struct Weight<'j> {
-    /// Its shape.
-    pub shape: Shape,
-    /// Packed as [`Shape::place`] says.
-    pub packed: CudaSlice<'j, u16>,
+    /// Its shape and elements.
+    pub packed: Packed<'j>,
     /// What is added to each column.
     pub bias: Option<CudaSlice<'j, f32>>,
 }
@@ -67,7 +65,7 @@ pub struct Weight<'j> {
 impl<'j> Weight<'j> {
     /// None where there are no biases.
     fn biases(&self) -> CudaSlice<'j, f32> {
-        self.bias.unwrap_or_else(|| self.packed.range(0..0).numbers())
+        self.bias.unwrap_or_else(|| self.packed.at.range(0..0).numbers())
     }
 }
 
@@ -156,7 +154,7 @@ fn launch<T: Element>(
     let Stream { rows: x, norm, eps } = stream;
     let (tiles, each) = (count(cut.tiles), count(cut.each));
     let kernel = chosen(kernels, norm.len(), cut);
-    let given = (weight.packed, x, norm, weight.biases(), out, count(rows), tiles, each, eps);
+    let given = (weight.packed.at, x, norm, weight.biases(), out, count(rows), tiles, each, eps);
     queue.launch(&kernel, cut.grid(), given);
 }
 
@@ -267,10 +265,11 @@ impl Shorts {
     /// # Panics
     /// When it does not fit.
     fn expected(&self, weight: &Weight<'_>, around: Around, rows: usize) -> Cut {
-        let Weight { shape, packed, bias } = weight;
+        let Weight { packed, bias } = weight;
+        let shape = &packed.shape;
         let cut = self.cut(shape, around, rows);
         let cut = cut.unwrap_or_else(|| panic!("{rows} rows of {shape:?}, {around:?}, do not fit"));
-        assert!(packed.len() >= shape.packed(), "a packed weight of {} × {}", shape.n, shape.k);
+        packed.check();
         assert!(bias.is_none_or(|bias| bias.len() == shape.n), "a bias for each column");
         cut
     }
@@ -298,9 +297,12 @@ impl Shorts {
         stream: Stream<'_>,
         out: CudaSliceMut<'_, f32>,
     ) {
-        let rows = Shorts::rows(&stream, &weight.shape);
+        let rows = Shorts::rows(&stream, &weight.packed.shape);
         let cut = self.expected(&weight, Around::Normed, rows);
-        assert!(out.len() >= weight.shape.whole().sums(rows), "room for the sums of {rows} rows");
+        assert!(
+            out.len() >= weight.packed.shape.whole().sums(rows),
+            "room for the sums of {rows} rows"
+        );
         launch(queue, &self.of_normed, (weight, stream, rows), (&cut, out));
     }
 
@@ -316,16 +318,20 @@ impl Shorts {
         stream: Stream<'_>,
         (turns, to): (Turns<'_>, Stored<'_>),
     ) {
-        let (rows, layers) = (Shorts::rows(&stream, &weight.shape), to.layers);
+        let (rows, layers) = (Shorts::rows(&stream, &weight.packed.shape), to.layers);
         let cut = self.expected(&weight, Around::Heads(heads.dim), rows);
         let columns = layers.count * (heads.q + 2 * heads.kv) * heads.dim;
-        assert_eq!(weight.shape.n, columns, "columns of {heads:?} of {} layers", layers.count);
+        assert_eq!(
+            weight.packed.shape.n, columns,
+            "columns of {heads:?} of {} layers",
+            layers.count
+        );
         assert!(turns.norms.is_empty(), "a norm is of a whole head");
         turns.check(heads, rows, &to);
         let Stream { rows: x, norm, eps } = stream;
         let kernel = chosen(&self.of_heads, norm.len(), &cut);
         let given = (
-            weight.packed,
+            weight.packed.at,
             x,
             norm,
             weight.biases(),
@@ -359,9 +365,12 @@ impl Shorts {
         stream: Stream<'_>,
         out: CudaSliceMut<'_, u16>,
     ) {
-        let rows = Shorts::rows(&stream, &weight.shape);
+        let rows = Shorts::rows(&stream, &weight.packed.shape);
         let cut = self.expected(&weight, Around::Gated, rows);
-        assert!(out.len() >= rows * weight.shape.n / 2, "{rows} rows of half of the columns");
+        assert!(
+            out.len() >= rows * weight.packed.shape.n / 2,
+            "{rows} rows of half of the columns"
+        );
         launch(queue, &self.of_gated, (weight, stream, rows), (&cut, out));
     }
 
@@ -401,7 +410,8 @@ impl Shorts {
         x: CudaSlice<'_, u16>,
         (stream, kept): (CudaSliceMut<'_, f32>, Option<Kept<'_>>),
     ) {
-        let (Shape { n, k, .. }, rows) = (weight.shape, stream.len() / weight.shape.n);
+        let (Shape { n, k, .. }, rows) =
+            (weight.packed.shape, stream.len() / weight.packed.shape.n);
         assert!(
             stream.len().is_multiple_of(n) && x.len() >= rows * k,
             "{rows} rows of {k} and {n}"
@@ -412,7 +422,7 @@ impl Shorts {
         kept.check(rows, n);
         let Kept { to, first, stride } = kept;
         let given = (
-            weight.packed,
+            weight.packed.at,
             x,
             weight.biases(),
             stream,

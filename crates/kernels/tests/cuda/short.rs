@@ -135,10 +135,10 @@ fn normed_in_f64(stream: &[f32], norm: &[f32]) -> Vec<f64> {
 
 fn weight_of<'j>(
     shape: Shape,
-    packed: device::cuda::CudaSlice<'j, u16>,
+    at: device::cuda::CudaSlice<'j, u16>,
     bias: device::cuda::CudaSlice<'j, f32>,
 ) -> Weight<'j> {
-    Weight { shape, packed, bias: (!bias.is_empty()).then_some(bias) }
+    Weight { packed: Packed { shape, at }, bias: (!bias.is_empty()).then_some(bias) }
 }
 
 /// Rows on both sides of what kernels are made for.

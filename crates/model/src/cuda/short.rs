@@ -36,8 +36,7 @@ fn around_heads(body: &Body, head_norms: &Range<usize>) -> Around {
 /// A weight as short products take it.
 fn on_card<'j>(work: &Work<'j>, weight: &Weight) -> short::Weight<'j> {
     short::Weight {
-        shape: weight.shape,
-        packed: work.weights.range(weight.at.clone()),
+        packed: weight.packed(work.weights),
         bias: weight.bias.clone().map(|bias| work.vectors.range(bias)),
     }
 }
