@@ -24,7 +24,7 @@ short=(choose:: confidence:: bias:: small:: rope:: gemm::a_row_of_nan_stays_alon
 tests=(--test-threads 1)
 for tool in memcheck racecheck initcheck; do
     beside sanitized "$tool" short 280 "$binaries/kernels" "${tests[@]}" "${short[@]}"
-    beside sanitized "$tool" products 280 "$binaries/kernels" "${tests[@]}" gemm::few
+    beside sanitized "$tool" products 280 "$binaries/kernels" "${tests[@]}" gemm::few gated::few
     beside sanitized "$tool" attention 280 "$binaries/kernels" "${tests[@]}" attention::few
     beside sanitized "$tool" around 280 "$binaries/kernels" "${tests[@]}" short::few
 done

@@ -11,6 +11,8 @@ mod card;
 mod choose;
 #[path = "cuda/confidence.rs"]
 mod confidence;
+#[path = "cuda/gated.rs"]
+mod gated;
 #[path = "cuda/gemm.rs"]
 mod gemm;
 #[path = "../src/random.rs"]

@@ -89,7 +89,7 @@ impl Buffers {
                 float(rows),
                 float(2 * chunks),
             ],
-            words: words(lanes, model, (rows, chunks), &said),
+            words: words(lanes, model, (rows, chunks, layer.gate_up.shape.meetings()), &said),
             scores: Shared::new(cuda, "scores", chunks),
             seeds: put(lanes, &vec![7; rows]),
         }
@@ -103,11 +103,11 @@ impl Buffers {
     }
 }
 
-/// The words of a pass of so many rows, with so many chunks of choices.
+/// The words of a pass of so many rows, with so many chunks of choices and workers that meet.
 fn words(
     lanes: &Lanes<Cuda>,
     model: Model,
-    (rows, chunks): (usize, usize),
+    (rows, chunks, meetings): (usize, usize, usize),
     said: &Said,
 ) -> Vec<Shared<u32, Forward, Cuda>> {
     let ids: Vec<u32> = (0..rows as u32).map(|row| (row * 977 + 5) % model.vocab as u32).collect();
@@ -126,6 +126,7 @@ fn words(
         put(lanes, &said.pages),
         put(lanes, &said.tiles),
         put(lanes, &tiles(model.heads, &[(0, 1, 0)]).0),
+        put(lanes, &vec![0; meetings]),
     ]
 }
 
@@ -207,6 +208,8 @@ pub(crate) struct Work<'j> {
     pub(crate) step: Step<'j>,
     pub(crate) tiles: CudaSliceMut<'j, u32>,
     pub(crate) tile_of_one: CudaSliceMut<'j, u32>,
+    /// Which pieces of gates and ups are there.
+    pub(crate) there: CudaSliceMut<'j, u32>,
     pub(crate) scores: CudaSliceMut<'j, f64>,
     pub(crate) seeds: CudaSliceMut<'j, u64>,
 }
@@ -289,6 +292,7 @@ impl<'j> Work<'j> {
             },
             tiles: word(),
             tile_of_one: word(),
+            there: word(),
             scores,
             seeds,
         }

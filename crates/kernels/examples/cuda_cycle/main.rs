@@ -142,7 +142,8 @@ impl Bench {
         let mut all = 0.0;
         for part in Part::ALL {
             let program = Program::part(kernels, plan, (part, crowd));
-            let launches = part.launches(&plan.model, step, (program.way(), program.storer()));
+            let ways = (program.way(), program.storer(), program.gater());
+            let launches = part.launches(&plan.model, step, ways);
             if launches == 0 {
                 continue;
             }

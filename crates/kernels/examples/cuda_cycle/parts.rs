@@ -2,7 +2,7 @@
 
 use crate::crowd::Crowd;
 use crate::model::Model;
-use crate::pass::{Storer, Way};
+use crate::pass::{By, Way};
 use crate::plan::Plan;
 use crate::weights::Weight;
 
@@ -105,7 +105,7 @@ impl Part {
         self,
         model: &Model,
         step: Step,
-        (way, storer): (Way, Storer),
+        (way, storer, gater): (Way, By, By),
     ) -> usize {
         let drafted = match step {
             Step::Plain | Step::Verify => 0,
@@ -115,13 +115,13 @@ impl Part {
         match self {
             Part::Begin | Part::Head => passes,
             Part::Choose => 1,
-            Part::Store | Part::ContextStore if matches!(storer, Storer::Product) => 0,
+            Part::Store | Part::ContextStore if matches!(storer, By::Product) => 0,
             Part::Qkv | Part::Store | Part::Attend | Part::O | Part::GateUp | Part::Down => {
                 model.layers + drafted
             }
-            Part::Swiglu => match way {
-                Way::Short => 0,
-                Way::Long => model.layers + drafted,
+            Part::Swiglu => match gater {
+                By::Product => 0,
+                By::Kernel => model.layers + drafted,
             },
             Part::Norm => match way {
                 // One behind the last layer.

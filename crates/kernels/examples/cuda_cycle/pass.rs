@@ -1,5 +1,7 @@
 //! The programs that are captured as graphs: passes, and their parts one by one.
 
+mod gates;
+
 use crate::buffers::{PAGE, Seen, WIDTH, Work};
 use crate::crowd::Crowd;
 use crate::parts::Part;
@@ -48,10 +50,10 @@ pub(crate) enum Way {
     Long,
 }
 
-/// Who rotates heads and puts them where attention finds them.
+/// Who does what stands behind a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Storer {
-    /// The product whose columns they are.
+pub(crate) enum By {
+    /// The product itself.
     Product,
     /// The kernel behind it.
     Kernel,
@@ -161,7 +163,7 @@ impl Program {
             Part::O => self.multiply(work, &layer.o, Input::Attended(&layer.gate_up), None),
             Part::GateUp => match self.way() {
                 Way::Short => self.gate(work, layer),
-                Way::Long => self.product(work, &layer.gate_up, Input::Hidden),
+                Way::Long => self.gates_and_ups(work, layer),
             },
             Part::Swiglu => self.swiglu(work, layer),
             Part::Down => self.multiply(work, &layer.down, Input::Gated, None),
@@ -312,16 +314,16 @@ impl Program {
     }
 
     /// Who rotates and stores heads.
-    pub(crate) fn storer(&self) -> Storer {
+    pub(crate) fn storer(&self) -> By {
         let whole = self.plan.model.head_norms || self.way() == Way::Long;
-        if whole { Storer::Kernel } else { Storer::Product }
+        if whole { By::Kernel } else { By::Product }
     }
 
     /// The product with normed rows of the stream, which lie in `hidden` where a norm stands before it, and its heads
     /// where it stores them itself.
     fn project(&self, work: &mut Work<'_>, weight: &Weight, place: (usize, Into)) {
         match self.way() {
-            Way::Short if self.storer() == Storer::Product => self.store(work, weight, place),
+            Way::Short if self.storer() == By::Product => self.store(work, weight, place),
             Way::Short => {
                 let on_card = Self::on_card(work, weight);
                 let stream = self.stream(&work.x, &work.ones);
@@ -334,7 +336,7 @@ impl Program {
     /// The product of heads, with the kernel behind it that stores them.
     fn make_heads(&self, work: &mut Work<'_>, weight: &Weight, place: (usize, Into)) {
         self.project(work, weight, place);
-        if self.storer() == Storer::Kernel {
+        if self.storer() == By::Kernel {
             self.store(work, weight, place);
         }
     }
@@ -372,22 +374,6 @@ impl Program {
         self.kernels.shorts.begun(work.queue, fc, work.features.read(), stream);
     }
 
-    /// Gates and ups, into `gated`.
-    fn gate(&self, work: &mut Work<'_>, layer: &Layer) {
-        match self.way() {
-            Way::Short => {
-                let on_card = Self::on_card(work, &layer.gate_up);
-                let stream = self.stream(&work.x, &work.ones);
-                self.kernels.shorts.of_gated(work.queue, on_card, stream, work.gated.all());
-            }
-            Way::Long => {
-                self.norm(work, Some(&layer.o));
-                self.product(work, &layer.gate_up, Input::Hidden);
-                self.swiglu(work, layer);
-            }
-        }
-    }
-
     /// The layers of a pass, from the embedding to the normed rows of `hidden`.
     fn layers(&self, work: &mut Work<'_>, (layers, first): (&[Layer], usize), drafts: bool) {
         let way = self.way();
@@ -412,11 +398,6 @@ impl Program {
         if way == Way::Short {
             self.norm(work, None);
         }
-    }
-
-    fn swiglu(&self, work: &mut Work<'_>, layer: &Layer) {
-        let (both, out) = (self.pieces(&work.pieces, &layer.gate_up), work.gated.all());
-        self.kernels.activations.swiglu(work.queue, both, (out, self.layout()));
     }
 
     fn pool(&self, work: &Work<'_>, at: usize) -> Range<usize> {
@@ -454,10 +435,10 @@ impl Program {
         let turns = Turns { norms, eps: EPS, angles: work.angles.read(), slots };
         let to = Stored { q: work.q.all(), keys, values, page_size, layers };
         match self.storer() {
-            Storer::Kernel => {
+            By::Kernel => {
                 self.kernels.rotations.store(work.queue, (heads, projected), turns, to);
             }
-            Storer::Product => {
+            By::Product => {
                 let stream = self.stream(&work.x, &work.ones);
                 self.kernels.shorts.of_heads(work.queue, (on_card, heads), stream, (turns, to));
             }

@@ -2,6 +2,7 @@
 
 use crate::cuda::{In, Pieces, count, reader, source, threads_for};
 use crate::gemm::cuda::Layout;
+use crate::gemm::gated::WOVEN;
 use device::cuda::{Cuda, CudaError, CudaSliceMut, Kernel, Module, Queue, Source, Writes};
 
 /// The code of the card.
@@ -36,10 +37,10 @@ impl Activations {
     }
 
     /// `out = silu(gate) · up`, narrowed, rows of `width` that lie as `layout` says; the product's columns are
-    /// `width` gates and then as many ups.
+    /// `width` gates and as many ups, [`woven`](crate::gemm::gated::woven).
     ///
     /// # Panics
-    /// When the shapes do not match, or the width is not a multiple of 4.
+    /// When the shapes do not match, or the width is not a multiple of [`WOVEN`].
     pub fn swiglu(
         &self,
         queue: &Queue,
@@ -49,7 +50,7 @@ impl Activations {
         let Pieces { at, shape, rows } = both;
         both.check();
         let width = shape.n / 2;
-        assert!(shape.n.is_multiple_of(8), "{} columns are gates and ups in fours", shape.n);
+        assert!(width.is_multiple_of(WOVEN), "{width} gates and ups are woven by {WOVEN}");
         assert!(out.len() >= layout.elements(rows as usize, width), "{rows} rows of {width}");
         let (steps, workers) = (shape.steps(), both.workers());
         let given = (at, out, steps, workers, rows, count(width));

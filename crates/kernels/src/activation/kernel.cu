@@ -1,17 +1,17 @@
-// SwiGLU of the pieces of one product whose columns are the gates and then the ups.
+// SwiGLU of the pieces of one product whose columns are gates and ups, woven as Woven says.
 
-// silu(gate) · up of four columns, as two words.
-template <bool WHOLE> static __device__ uint2 four(const Pieces &sums, u32 row, u32 column, u32 width)
+// silu(gate) · up of four elements of a row, as two words.
+template <bool WHOLE> static __device__ uint2 four(const Pieces &sums, u32 row, u32 element)
 {
-    float4 gate, up;
+    const u32 column = Woven::column(element);
+    float4 low, high;
     if (WHOLE) {
-        gate = sums.whole(row, column), up = sums.whole(row, column + width);
+        low = sums.whole(row, column), high = sums.whole(row, column + Woven::NEXT);
     } else {
-        const Asked gates = sums.ask(row, column), ups = sums.ask(row, column + width);
-        gate = sums.sum(gates), up = sums.sum(ups);
+        const Asked lows = sums.ask(row, column), highs = sums.ask(row, column + Woven::NEXT);
+        low = sums.sum(lows), high = sums.sum(highs);
     }
-    return make_uint2(narrowed(gated(gate.x, up.x), gated(gate.y, up.y)),
-                      narrowed(gated(gate.z, up.z), gated(gate.w, up.w)));
+    return make_uint2(Woven::two(low), Woven::two(high));
 }
 
 // out[row][i] = silu(gate) · up; out has rows of `width`, the product 2 width columns.
@@ -20,18 +20,18 @@ extern "C" __global__ void swiglu(const float *pieces, u64 pieces_len, u16 *out,
 {
     let_next_start();
     const Lines<false> lines = {out, width};
-    expect(width % 4 == 0 && out_len >= lines.elements(rows));
+    expect(width % 32 == 0 && out_len >= lines.elements(rows));
     wait_for_earlier();
     const Pieces sums(pieces, pieces_len, steps, workers, rows, 2 * width);
-    const u32 i = blockIdx.x * blockDim.x + threadIdx.x, row = i / (width / 4), column = i % (width / 4) * 4;
+    const u32 i = blockIdx.x * blockDim.x + threadIdx.x, row = i / (width / 4), element = i % (width / 4) * 4;
     if (row >= rows)
         return;
-    const uint2 both = four<false>(sums, row, column, width);
-    lines.put(row, column, both.x, both.y);
+    const uint2 both = four<false>(sums, row, element);
+    lines.put(row, element, both.x, both.y);
 }
 
-// The same with `out` in tiles, of pieces that may be whole. A warp has 32 columns of 8 rows, a lane 8 columns of one:
-// what it writes of each two elements lies side by side in a tile.
+// The same with `out` in tiles, of pieces that may be whole. A warp has 32 elements of 8 rows, a lane 8 of one: what it
+// writes of each two lies side by side in a tile.
 template <bool WHOLE>
 static __device__ void in_tiles(const float *pieces, u64 pieces_len, u16 *out, u64 out_len, u32 steps, u32 workers,
                                 u32 rows, u32 width)
@@ -43,12 +43,12 @@ static __device__ void in_tiles(const float *pieces, u64 pieces_len, u16 *out, u
     wait_for_earlier();
     const Pieces sums(pieces, pieces_len, steps, workers, rows, 2 * width);
     const u32 warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-    const u32 row = warp / (width / 32) * 8 + lane / 4, column = warp % (width / 32) * 32 + lane % 4 * 8;
+    const u32 row = warp / (width / 32) * 8 + lane / 4, element = warp % (width / 32) * 32 + lane % 4 * 8;
     if (row >= rows)
         return;
-    const uint2 low = four<WHOLE>(sums, row, column, width), high = four<WHOLE>(sums, row, column + 4, width);
-    lines.put(row, column, low.x, low.y);
-    lines.put(row, column + 4, high.x, high.y);
+    const uint2 low = four<WHOLE>(sums, row, element), high = four<WHOLE>(sums, row, element + 4);
+    lines.put(row, element, low.x, low.y);
+    lines.put(row, element + 4, high.x, high.y);
 }
 
 #define SWIGLU(NAME, WHOLE)                                                                              \

@@ -71,6 +71,22 @@ inline __device__ float gated(float gate, float up)
     return __fmul_rn(__fdividef(gate, __fadd_rn(1.0f, __expf(-gate))), up);
 }
 
+// Where a product of gates and ups has them: 32 elements are 64 columns, four groups of 16. A group has two elements of
+// each eight, each gate with its up behind it: what a thread of a product finds side by side are both, and what the lanes
+// of a warp make of them are whole lines of rows that lie in tiles.
+struct Woven {
+    static constexpr u32 NEXT = 16; // columns from two elements to the two behind them
+
+    // Of the gate of an element, which is a multiple of 2.
+    __device__ static u32 column(u32 element)
+    {
+        return element / 32 * 64 + element % 8 / 2 * NEXT + element % 32 / 8 * 4;
+    }
+
+    // silu(gate) · up of two elements, whose columns are next to each other.
+    __device__ static u32 two(float4 sums) { return narrowed(gated(sums.x, sums.y), gated(sums.z, sums.w)); }
+};
+
 // c += a · b for 16×16 by 16×8, bf16 with f32 sums.
 inline __device__ void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1)
 {

@@ -8,6 +8,7 @@
 //! this depends on the number of rows, so neither do a row's bits: where more rows have another instruction, it
 //! sums the same 16 elements in the same way, which the tests hold every card to.
 
+use super::gated::GatedKernels;
 use crate::cuda::{In, Pieces, count, source, threads_for};
 use device::cuda::{
     Cuda, CudaError, CudaSlice, CudaSliceMut, Grid, Kernel, Module, Queue, Source, Writes,
@@ -113,11 +114,11 @@ impl Shape {
         count(self.k / STEP)
     }
 
-    fn blocks(&self) -> usize {
+    pub(super) fn blocks(&self) -> usize {
         self.n.div_ceil(BLOCK)
     }
 
-    fn bands(&self) -> usize {
+    pub(super) fn bands(&self) -> usize {
         self.n.div_ceil(BAND)
     }
 
@@ -155,7 +156,7 @@ impl Shape {
     /// Elements that a product of `rows` rows needs: what it leaves, and its rows once more, in tiles.
     fn room(&self, rows: usize) -> usize {
         let arranged = if rows > MOST_ROWS { rows.next_multiple_of(TILE) * self.k / 2 } else { 0 };
-        self.sums(rows) + arranged
+        self.sums(rows).max(self.met(rows)) + arranged
     }
 
     /// Elements of the buffer of a product of up to `rows` rows: it leaves its sums there, in pieces
@@ -322,16 +323,18 @@ struct Both {
 
 /// The products of many rows.
 #[derive(Clone)]
-struct Tiled {
+pub(super) struct Tiled {
     arrange: Kernel<Arrange>,
     /// Leaves the pieces of up to [`LOW_ROWS`].
     low: Both,
     pieces: Both,
     whole: Both,
+    /// With SwiGLU.
+    pub(super) gated: GatedKernels,
     /// Threads of a block: Hopper has warps for copies alone.
-    threads: u32,
+    pub(super) threads: u32,
     /// Rows that are multiplied together, and pairs of blocks of threads that run at once.
-    height: usize,
+    pub(super) height: usize,
     pairs: usize,
 }
 
@@ -340,7 +343,7 @@ struct Tiled {
 pub struct Products {
     /// For at most 8, 16 and 32 rows.
     by_rows: [Kernel<Product>; 3],
-    tiled: Tiled,
+    pub(super) tiled: Tiled,
     gather: Kernel<Gather>,
 }
 
@@ -369,6 +372,7 @@ impl Products {
                 low: both("product_low", "product_low_biased")?,
                 pieces: both("product_pieces", "product_pieces_biased")?,
                 whole: both("product_whole", "product_whole_biased")?,
+                gated: GatedKernels::load(&wide, many)?,
                 threads: if hopper { 384 } else { 256 },
                 height: if hopper { HEIGHT } else { TILE },
                 pairs: (cuda.multiprocessors() as usize / 2).max(1),
@@ -433,7 +437,7 @@ impl Products {
         self.tiled.launch(queue, weight, lines, Some(bias), pieces);
     }
 
-    fn check(weight: Packed<'_>, lines: &Lines<'_>, pieces: usize) {
+    pub(super) fn check(weight: Packed<'_>, lines: &Lines<'_>, pieces: usize) {
         let (shape, rows) = (weight.shape, lines.rows);
         let wanted = lines.layout.elements(rows, shape.k);
         assert!((1..=MANY_ROWS).contains(&rows), "{rows} rows of a product of 1 to {MANY_ROWS}");
@@ -477,7 +481,7 @@ impl Tiled {
             Layout::Rows => arranged.read(),
             Layout::Tiles => x,
         };
-        let (kernel, pairs) = self.deal(&shape, rows);
+        let (kernel, pairs) = self.deal((&self.low, &self.pieces, &self.whole), &shape, rows);
         let grid = Grid { blocks: 2 * count(pairs), threads: self.threads };
         let (blocks, workers, rows) = (count(shape.blocks()), shape.workers, count(rows));
         if let Some(bias) = bias {
@@ -487,14 +491,19 @@ impl Tiled {
         queue.launch(&kernel.plain, grid, (weight, x, out, blocks, steps, workers, rows));
     }
 
-    /// The kernel for so many rows, and its pairs of blocks of threads: no more than run at once, which take one
-    /// piece of work after another.
-    fn deal(&self, shape: &Shape, rows: usize) -> (&Both, usize) {
+    /// The kernel for so many rows, of one that leaves the pieces of few, one that leaves those of more, and one that leaves
+    /// bands whole; and its pairs of blocks of threads: no more than run at once, which take one piece of work after another.
+    pub(super) fn deal<'k, K>(
+        &self,
+        (low, pieces, whole): (&'k K, &'k K, &'k K),
+        shape: &Shape,
+        rows: usize,
+    ) -> (&'k K, usize) {
         let heights = rows.div_ceil(self.height);
         let (kernel, places) = match shape.workers_of(rows) as usize {
-            0 => (&self.whole, shape.bands()),
-            workers if rows <= LOW_ROWS => (&self.low, workers),
-            workers => (&self.pieces, workers),
+            0 => (whole, shape.bands()),
+            workers if rows <= LOW_ROWS => (low, workers),
+            workers => (pieces, workers),
         };
         (kernel, (places * heights).min(self.pairs))
     }

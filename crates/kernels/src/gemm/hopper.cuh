@@ -270,8 +270,8 @@ static __device__ void meet()
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// out = x · weightᵀ, as Pieces says.
-template <u32 TILES, Left LEFT> static __device__ void product(const Given &given)
+// out = x · weightᵀ, as Pieces says, or what it makes of that.
+template <u32 TILES, Left LEFT, Made MADE> static __device__ void product(const Given &given)
 {
     extern __shared__ __align__(128) char shared[];
     typedef Belt<TILES, LEFT> Its;
@@ -308,7 +308,10 @@ template <u32 TILES, Left LEFT> static __device__ void product(const Given &give
                     add_up<MIDDLE>(belt, operands, sums, count, slot);
                 else
                     add_up<TILE>(belt, operands, sums, count, slot);
-                put(work, part, belt.rank, (float4 *)shared, sums);
+                if constexpr (MADE == GATED)
+                    put_gated(work, part, belt.rank, (float4 *)shared, sums);
+                else
+                    put(work, part, belt.rank, (float4 *)shared, sums);
             }
         }
     } else {

@@ -39,6 +39,8 @@ mod avx512;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+#[cfg(feature = "cuda")]
+pub mod gated;
 mod input;
 #[cfg(target_arch = "aarch64")]
 mod neon;

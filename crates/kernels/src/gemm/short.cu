@@ -302,25 +302,26 @@ static __device__ void of_heads(const u16 *weight, u64 weight_len, const float *
     to.put(second, cut.above + row, layer, head, element + half, place);
 }
 
-// out = silu(gate) · up of gates and ups that are the columns of rms_norm(stream) · weightᵀ + bias; rows of half as
-// many.
+// out = silu(gate) · up of gates and ups that are the columns of rms_norm(stream) · weightᵀ + bias, woven; rows of half as
+// many. A pair of tiles has four elements of each eight.
 template <u32 N, u32 QUADS>
 static __device__ void of_gated(const u16 *weight, u64 weight_len, const float *stream, u64 stream_len,
                                 const float *norms, u64 norms_len, const float *bias, u64 bias_len, u16 *out,
                                 u64 out_len, u32 rows, u32 tiles, u32 each, float eps)
 {
     const u32 width = (u32)norms_len;
-    const Cut cut(width / STEP, N * 8, rows, tiles, each, tiles);
+    const Cut cut(width / STEP, N * 8, rows, tiles, each, 1);
     expect(width % STEP == 0 && width <= QUADS * 128 && stream_len >= (u64)rows * width);
-    expect(out_len >= (u64)rows * tiles * TILE);
+    expect(tiles % 2 == 0 && out_len >= (u64)rows * tiles * TILE);
     const Room<N> room(cut, width);
     room.ask_norm(norms, width);
     room.ask(cut, weight, weight_len);
-    const u32 row = cut.row(), from = cut.column(), column = cut.first * TILE + from;
-    float4 gates = make_float4(0.0f, 0.0f, 0.0f, 0.0f), ups = gates;
+    const u32 row = cut.row(), from = cut.column(), pair = from / TILE * 2 * TILE + from % TILE;
+    float4 first = make_float4(0.0f, 0.0f, 0.0f, 0.0f), second = first;
     if (cut.has()) {
-        gates = four_of(bias, bias_len, column);
-        ups = four_of(bias, bias_len, tiles * TILE + column);
+        const u32 column = cut.first * 2 * TILE + pair;
+        first = four_of(bias, bias_len, column);
+        second = four_of(bias, bias_len, column + Woven::NEXT);
     }
     room.settle_norm();
     // As above, of one row too: no kernel of a layer has more blocks of threads.
@@ -331,11 +332,9 @@ static __device__ void of_gated(const u16 *weight, u64 weight_len, const float *
     __syncthreads();
     if (!cut.has())
         return;
-    const u32 pair = from / TILE * 2 * TILE + from % TILE;
-    const float4 gate = room.sum(row, pair, gates), up = room.sum(row, pair + TILE, ups);
-    *(uint2 *)(out + (u64)(cut.above + row) * tiles * TILE + column) =
-        make_uint2(narrowed(gated(gate.x, up.x), gated(gate.y, up.y)),
-                   narrowed(gated(gate.z, up.z), gated(gate.w, up.w)));
+    const float4 low = room.sum(row, pair, first), high = room.sum(row, pair + Woven::NEXT, second);
+    const u32 tile = cut.first + from / TILE, element = tile / 2 * 32 + from % TILE * 2 + tile % 2 * 4;
+    *(uint2 *)(out + (u64)(cut.above + row) * tiles * TILE + element) = make_uint2(Woven::two(low), Woven::two(high));
 }
 
 // stream = x · weightᵀ + bias, added to the stream where it `adds`. Where there is `kept`, [rows][stride], its columns

@@ -9,6 +9,7 @@
 //! [`Rotations`](crate::rope::cuda::Rotations).
 
 use super::cuda::{MOST_ROWS, PHASES, Packed, STEP, Shape};
+use super::gated::WOVEN;
 use crate::cuda::{In, count, source};
 use crate::norm::cuda::Kept;
 use crate::rope::cuda::{Heads, Stored, Turns};
@@ -229,11 +230,11 @@ impl Shorts {
     /// Where a block of threads norms its rows it has few, and more of the columns instead, if that leaves room for the
     /// next kernel's blocks; else there are as few blocks as rows allow.
     fn cut(&self, shape: &Shape, around: Around, rows: usize) -> Option<Cut> {
-        // Tiles that are pairs: a gate's and an up's, or those of both halves of a head.
+        // Tiles that are pairs: of woven gates and ups, or those of both halves of a head.
         let (parts, apart) = match around {
             Around::Normed | Around::Added => (1, TILE),
             Around::Heads(dim) => (2, dim),
-            Around::Gated => (2, 2 * TILE),
+            Around::Gated => (2, 2 * WOVEN),
         };
         let norm = if around == Around::Added { 0 } else { shape.k };
         let turns = usize::from(matches!(around, Around::Heads(_)));
@@ -353,8 +354,8 @@ impl Shorts {
         queue.launch(&kernel, cut.grid(), given);
     }
 
-    /// `silu(gate) · up`, narrowed: rows of half as many columns as `rms_norm(stream) · weightᵀ + bias` has, which are the
-    /// gates and then the ups.
+    /// `silu(gate) · up`, narrowed: rows of half as many columns as `rms_norm(stream) · weightᵀ + bias` has, which are
+    /// [`woven`](super::gated::woven) gates and ups.
     ///
     /// # Panics
     /// As [`Shorts::of_normed`].

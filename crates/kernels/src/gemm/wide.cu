@@ -50,8 +50,8 @@ static __device__ void add_up(const Belt &belt, Sums<1> &sums)
     }
 }
 
-// out = x · weightᵀ, as Pieces says.
-template <u32 TILES, Left LEFT> static __device__ void product(const Given &given)
+// out = x · weightᵀ, as Pieces says, or what it makes of that.
+template <u32 TILES, Left LEFT, Made MADE> static __device__ void product(const Given &given)
 {
     extern __shared__ __align__(128) char shared[];
     const u32 half = blockIdx.x % 2, places = Work<1, LEFT>::places(given), at_once = gridDim.x / 2;
@@ -65,7 +65,10 @@ template <u32 TILES, Left LEFT> static __device__ void product(const Given &give
             const char *x = work.lines(part, 0) + threadIdx.x * 16;
             Sums<1> sums;
             add_up({slots, w, x, part.hi - part.lo}, sums);
-            put(work, part, half, (float4 *)shared, sums);
+            if constexpr (MADE == GATED)
+                put_gated(work, part, half, (float4 *)shared, sums);
+            else
+                put(work, part, half, (float4 *)shared, sums);
         }
     }
 }
@@ -91,8 +94,8 @@ template <u32 TILES, Left LEFT> static __device__ void product(const Given &give
         expect(x_len >= (u64)(rows + TILE - 1) / TILE * TILE * steps * STEP);                            \
         const u32 pieces = (blocks + 1) / 2 + (LEFT == PIECES ? workers : 0);                            \
         expect(out_len >= (u64)pieces * 2 * rows * BLOCK && columns <= blocks * BLOCK);                  \
-        product<TILES, LEFT>({(const char *)weight, (const char *)x, out, bias, blocks, steps, workers,  \
-                              rows, columns});                                                           \
+        product<TILES, LEFT, SUMS>({(const char *)weight, (const char *)x, out, bias, blocks, steps,     \
+                                    workers, rows, columns});                                            \
     }                                                                                                    \
     extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) NAME(PARAMETERS)                    \
     {                                                                                                    \
@@ -105,6 +108,31 @@ template <u32 TILES, Left LEFT> static __device__ void product(const Given &give
                   (u32)bias_len);                                                                        \
     }
 
+// Of gates and ups, whose bias may be none: `pieces` are what two workers have of a band between them, [block][eight of
+// rows][thread][4].
+#define GATED_PRODUCT(NAME, TILES, LEFT)                                                                 \
+    extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)                                     \
+        NAME(const float *bias, u64 bias_len, const u16 *weight, u64 weight_len, const u16 *x,           \
+             u64 x_len, float *pieces, u64 pieces_len, u32 *there, u64 there_len, u16 *out, u64 out_len, \
+             u32 blocks, u32 steps, u32 workers, u32 rows, u32 width)                                    \
+    {                                                                                                    \
+        let_next_start();                                                                                \
+        const u64 tiles = (rows + TILE - 1) / TILE;                                                      \
+        expect(blockDim.x == THREADS && gridDim.x % 2 == 0);                                             \
+        expect(weight_len >= (u64)blocks * steps * BLOCK * STEP && x_len >= tiles * TILE * steps * STEP);  \
+        expect(out_len >= tiles * TILE * width && width % 32 == 0);                                      \
+        expect(width * 2 <= blocks * BLOCK && bias_len <= blocks * BLOCK);                               \
+        const u32 bands = (blocks + 1) / 2;                                                              \
+        expect(LEFT == WHOLE || workers <= bands && rows <= TILES * TILE);                               \
+        expect(LEFT == WHOLE || gridDim.x / 2 >= workers && there_len >= bands * 2 * WARPS);             \
+        expect(LEFT == WHOLE || pieces_len >= (u64)bands * 2 * BLOCK * ((rows + 7) / 8 * 8));            \
+        product<TILES, LEFT, GATED>({(const char *)weight, (const char *)x, pieces, bias, blocks, steps, \
+                                     workers, rows, (u32)bias_len, {out, there, width}});                \
+    }
+
 PRODUCT(product_low, 1, PIECES)
 PRODUCT(product_pieces, 2, PIECES)
 PRODUCT(product_whole, 2, WHOLE)
+GATED_PRODUCT(gated_low, 1, PIECES)
+GATED_PRODUCT(gated_pieces, 2, PIECES)
+GATED_PRODUCT(gated_whole, 2, WHOLE)

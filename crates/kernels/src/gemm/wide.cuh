@@ -25,6 +25,9 @@ const u32 THREADS = (WARPS + 4 * HOPPER) * 32;
 // What is left of a product: the pieces of workers, or each band whole.
 enum Left { PIECES, WHOLE };
 
+// What its sums are: to be read by others, or gates and ups, of which SwiGLU is made here.
+enum Made { SUMS, GATED };
+
 // to[tile][step][half][pair][row][8] = the elements of x that one lane of a quad multiplies, for each of
 // the quad: 8 q + 4 half + 2 pair and the one behind it. Rows past the last are zero. A thread is a
 // row of a step.
@@ -51,6 +54,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     *(uint4 *)(to + PART / 4 * 3) = make_uint4(have[0].w, have[1].w, have[2].w, have[3].w);
 }
 
+// Where SwiGLU goes, rows of `width` in tiles, and whether what a warp has of the second piece of its band is there,
+// [band][half][warp]: nowhere between two products.
+struct Gates {
+    u16 *out;
+    u32 *there;
+    u32 width;
+};
+
 // A product. Two blocks of threads have a band between them, and the same rows.
 struct Given {
     const char *weight, *x; // packed; arranged
@@ -58,6 +69,7 @@ struct Given {
     const float *bias;
     u32 blocks, steps, workers, rows;
     u32 columns; // that have a bias
+    Gates gates;
 
     __device__ u32 bands() const { return (blocks + 1) / 2; }
     __device__ u32 items() const { return bands() * steps; }
@@ -89,7 +101,8 @@ template <u32 TILES, Left LEFT> struct Work {
     {
         const u32 items = given.items(), steps = given.steps, workers = given.workers, all = heights(given);
         if (LEFT == PIECES) {
-            worker = at / all;
+            // Who waits for the one behind it starts later than that.
+            worker = workers - 1 - at / all;
             height = (at + worker * all / at_once) % all;
             band = items * worker / workers / steps;
             parts = (items * (worker + 1) / workers - 1) / steps - band + 1;
@@ -144,35 +157,49 @@ template <u32 TILES> struct Sums {
     float at[TILES * TILE / 2] = {};
 };
 
-// Adds a piece to the thread's sums, to 0 if it is the first, as readers do, and writes the last. A bias is part
-// of the first piece of its band.
+// What is added to the two columns of a thread: a bias is part of the first piece of its band.
+struct Biases {
+    float low = 0.0f, high = 0.0f;
+    bool any;
+
+    __device__ Biases(const Given &given, const Part &part, u32 first)
+        : any(given.columns > 0 && part.lo == part.band * given.steps)
+    {
+        if (any) {
+            low = first < given.columns ? given.bias[first] : 0.0f;
+            high = first + 1 < given.columns ? given.bias[first + 1] : 0.0f;
+        }
+    }
+
+    // Adds both columns of two rows, [column][row], to sums.
+    __device__ void add(float4 &sum, const float *s) const
+    {
+        sum.x += any ? s[0] + low : s[0];
+        sum.y += any ? s[1] + low : s[1];
+        sum.z += any ? s[2] + high : s[2];
+        sum.w += any ? s[3] + high : s[3];
+    }
+};
+
+// The first of a thread's columns in its block.
+static __device__ u32 own_column() { return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 * 2; }
+
+// Adds a piece to the thread's sums, to 0 if it is the first, as readers do, and writes the last.
 template <u32 TILES, Left LEFT>
 static __device__ void put(const Work<TILES, LEFT> &work, const Part &part, u32 half, float4 *held,
                            const Sums<TILES> &piece)
 {
     const Given &given = work.given;
-    const u32 column = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 * 2;
-    const u32 first_row = work.first_row() + threadIdx.x % 4 * 2;
-    const bool biased = given.columns > 0 && part.lo == part.band * given.steps;
-    float biases[2] = {0.0f, 0.0f};
-    if (biased)
-#pragma unroll
-        for (u32 i = 0; i < 2; i++) {
-            const u32 at = (part.band * 2 + half) * BLOCK + column + i;
-            biases[i] = at < given.columns ? given.bias[at] : 0.0f;
-        }
+    const u32 column = own_column(), first_row = work.first_row() + threadIdx.x % 4 * 2;
+    const Biases biases(given, part, (part.band * 2 + half) * BLOCK + column);
     held += threadIdx.x;
     float *to = given.out + ((u64)part.to * 2 + half) * given.rows * BLOCK + column;
 #pragma unroll
     for (u32 n = 0; n < TILES * TILE / 8; n++) {
-        const float *s = piece.at + n * 4;
         float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         if (LEFT == WHOLE && !part.first)
             sum = held[n * WARPS * 32];
-        sum.x += biased ? s[0] + biases[0] : s[0];
-        sum.y += biased ? s[1] + biases[0] : s[1];
-        sum.z += biased ? s[2] + biases[1] : s[2];
-        sum.w += biased ? s[3] + biases[1] : s[3];
+        biases.add(sum, piece.at + n * 4);
         if (LEFT == WHOLE && !part.last) {
             held[n * WARPS * 32] = sum;
             continue;
@@ -183,4 +210,99 @@ static __device__ void put(const Work<TILES, LEFT> &work, const Part &part, u32 
         if (row + 1 < given.rows)
             *(float2 *)(to + (row + 1) * BLOCK) = make_float2(sum.y, sum.w);
     }
+}
+
+// What a warp has of the second piece of a band, on its way to the worker that has the first. That one comes to it in
+// the end and this one begins with it, and starts no later, so hardly anybody waits. Nobody waits before its own second
+// piece is there, so nobody waits for long.
+struct Meeting {
+    float4 *piece; // of this thread, every WARPS · 32
+    u32 *there;
+
+    __device__ Meeting(const Given &given, u32 band, u32 half)
+    {
+        const u32 block = band * 2 + half, eights = (given.rows + 7) / 8;
+        piece = (float4 *)given.out + (u64)block * eights * (WARPS * 32) + threadIdx.x;
+        there = given.gates.there + block * WARPS + threadIdx.x / 32;
+    }
+
+    __device__ void arrive() const
+    {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0)
+            asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(there) : "memory");
+    }
+
+    __device__ void await() const
+    {
+        if (threadIdx.x % 32 == 0) {
+            u32 come = 0;
+            while (!come)
+                asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(come) : "l"(there) : "memory");
+            *there = 0;
+        }
+        __syncwarp();
+    }
+};
+
+// silu(gate) · up of a thread's two columns and two rows, [column][row]. Of the two columns' element and of the next one,
+// which a neighbour has, a lane writes one row.
+static __device__ void put_two(u32 *to, bool wanted, float4 sum)
+{
+    const bool odd = threadIdx.x / 4 % 2 != 0;
+    const float first = gated(sum.x, sum.z), second = gated(sum.y, sum.w);
+    const float others = __shfl_xor_sync(~0u, odd ? first : second, 4);
+    if (wanted)
+        *to = odd ? narrowed(others, second) : narrowed(first, others);
+}
+
+// The same of gates and ups. Of pieces a band has two at most.
+template <u32 TILES, Left LEFT>
+static __device__ void put_gated(const Work<TILES, LEFT> &work, const Part &part, u32 half, float4 *held,
+                                 const Sums<TILES> &piece)
+{
+    const u32 FEW = 8; // whose loads do not wait for each other
+    const Given &given = work.given;
+    const u32 column = (part.band * 2 + half) * BLOCK + own_column(), rows = given.rows - work.first_row();
+    const bool begins = part.lo == part.band * given.steps, ends = part.hi == (part.band + 1) * given.steps;
+    const Meeting meeting(given, part.band, half);
+    const bool meets = LEFT == PIECES && begins && !ends;
+    if (meets)
+        meeting.await();
+    const Biases biases(given, part, column);
+    const u32 lane = threadIdx.x % 32, own_row = lane % 4 * 2 + lane / 4 % 2;
+    const u32 element = column / 64 * 32 + lane / 8 * 8 + column % 64 / 16 * 2, of_tile = given.gates.width / 32 * 2048;
+    const Lines<true> lines = {given.gates.out, given.gates.width};
+    u32 *to = lines.two(work.first_row() + own_row, element);
+    held += threadIdx.x;
+#pragma unroll
+    for (u32 group = 0; group < TILES * TILE / 8; group += FEW) {
+        if (group * 8 >= rows)
+            break;
+        float4 others[FEW] = {};
+        if (meets)
+#pragma unroll
+            for (u32 i = 0; i < FEW; i++)
+                if ((group + i) * 8 < rows)
+                    others[i] = __ldcg(meeting.piece + (group + i) * WARPS * 32);
+#pragma unroll
+        for (u32 i = 0; i < FEW; i++) {
+            const u32 n = group + i;
+            float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            if (LEFT == WHOLE && !part.first)
+                sum = held[n * WARPS * 32];
+            biases.add(sum, piece.at + n * 4);
+            if (LEFT == WHOLE ? !part.last : !begins) {
+                float4 *at = LEFT == WHOLE ? held : meeting.piece;
+                if (LEFT == WHOLE || n * 8 < rows)
+                    at[n * WARPS * 32] = sum;
+                continue;
+            }
+            Pieces::add(sum, others[i]);
+            const bool wanted = n * 8 + own_row < rows && element < given.gates.width;
+            put_two(to + n / 16 * of_tile + n % 16 * 32, wanted, sum);
+        }
+    }
+    if (LEFT == PIECES && !begins)
+        meeting.arrive();
 }

@@ -10,7 +10,7 @@ use kernels::gemm::cuda::{Behind, Layout, Lines, MOST_ROWS, Packed, Products, Sh
 pub(crate) struct Weight {
     pub(crate) shape: Shape,
     pub(crate) plain: Vec<f32>,
-    packed: Buffer<u16>,
+    pub(crate) packed: Buffer<u16>,
 }
 
 impl Weight {

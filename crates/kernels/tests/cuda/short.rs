@@ -3,6 +3,7 @@
 
 use crate::card;
 use crate::card::{Buffer, Card, close, narrowed, widened};
+use crate::gated::gates_and_ups;
 use crate::random::Random;
 use crate::rope;
 use crate::rope::{Case, Step};
@@ -144,7 +145,7 @@ fn weight_of<'j>(
 /// Rows on both sides of what kernels are made for.
 const ROWS: [usize; 8] = [1, 3, 8, 9, 16, 17, 31, 32];
 /// Shapes of small models, and such that leave the last block of threads with less or blocks with several tiles.
-const GATED: [(usize, usize); 3] = [(3072, 576), (32, 128), (5120, 160)];
+const GATED: [(usize, usize); 3] = [(3072, 576), (64, 128), (5120, 160)];
 const ADDED: [(usize, usize); 5] = [(576, 576), (576, 1536), (576, 1728), (16, 128), (4624, 160)];
 const NORMED: [(usize, usize); 6] =
     [(960, 576), (3072, 576), (576, 576), (16, 128), (5120, 160), (2576, 1024)];
@@ -291,12 +292,13 @@ fn check_gated(card: &Card, random: &mut Random, shapes: &[(usize, usize)], rows
             let got = card.get(&own);
             assert!(got == card.get(&of_three), "{rows} rows of {n} × {k}");
             let (sums, sizes) = given.reference(&normed_in_f64(&stream, &norm));
-            let at = |i: usize| (i / width * n + i % width, i / width * n + width + i % width);
+            let columns = gates_and_ups(width);
+            let at = |i: usize| columns[i % width].map(|column| i / width * n + column);
             let silu = |gate: f64| gate / (1.0 + (-gate).exp());
             let want: Vec<f64> =
-                (0..rows * width).map(|i| silu(sums[at(i).0]) * sums[at(i).1]).collect();
+                (0..rows * width).map(at).map(|[gate, up]| silu(sums[gate]) * sums[up]).collect();
             close("gated product", &widened(&got), &want, |i| {
-                let (gate, up) = at(i);
+                let [gate, up] = at(i);
                 // The slope of what a gate becomes is 1.1 at most.
                 let (of_gate, of_up) = (1.1 * sizes[gate] * BF16, sizes[up] * BF16);
                 of_gate * (sums[up].abs() + of_up)

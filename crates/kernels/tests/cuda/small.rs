@@ -2,6 +2,7 @@
 
 use crate::card;
 use crate::card::{Buffer, Card, close, lined, narrowed, widened};
+use crate::gated::gates_and_ups;
 use crate::gemm::Weight;
 use crate::random::Random;
 use kernels::accept::accept;
@@ -100,8 +101,9 @@ fn swiglu_matches() {
     let (card, mut random) = (card(), Random::fresh());
     let activations = Activations::load(&card.cuda).expect("the activations load");
     let lane = &card.lanes.forward;
-    for width in [4, 68, 1536, 1536, 12_288, 12_288] {
-        let layout = if width % 32 == 0 { Layout::Tiles } else { Layout::Rows };
+    let layouts = [Layout::Rows, Layout::Tiles];
+    for (width, layout) in [32, 96, 1536, 12_288].into_iter().flat_map(|w| layouts.map(|l| (w, l)))
+    {
         let rows = rows_of(&mut random, layout);
         let (weight, pieces, sums) = product(&card, &mut random, rows, 2 * width);
         let mut out = card.put(&vec![0x7fff; layout.elements(rows, width)]);
@@ -114,10 +116,11 @@ fn swiglu_matches() {
                 activations.swiglu(queue, both, (out, layout));
             },
         );
+        let columns = gates_and_ups(width);
         let want: Vec<f64> = (0..rows * width)
             .map(|i| {
                 let row = &sums[i / width * 2 * width..];
-                let (gate, up) = (f64::from(row[i % width]), f64::from(row[width + i % width]));
+                let [gate, up] = columns[i % width].map(|column| f64::from(row[column]));
                 gate / (1.0 + (-gate).exp()) * up
             })
             .collect();

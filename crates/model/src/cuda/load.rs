@@ -121,7 +121,7 @@ impl CardModels {
         for Matrix { at, shape, parts } in &contents.matrices {
             let elements = match shape {
                 Some(shape) => from.packed(cpu, shape, parts)?,
-                None => from.plain(cpu, &parts[0])?,
+                None => from.plain(cpu, &parts.all()[0])?,
             };
             upload(&self.card, &mut staging, &mut self.weights, (at, &elements)).map_err(lost)?;
         }
@@ -148,10 +148,11 @@ fn vector(from: &Tensors<'_>, kind: &VectorKind) -> Result<Vec<f32>, LoadError> 
         VectorKind::HeadNorm(name, sizes) => Ok(sizes.head_norm(&from.vector(name, sizes.own)?)),
         VectorKind::Biases(parts) => {
             let mut all = Vec::new();
-            for (name, len, order) in parts {
-                all.extend(order.lay(from.vector(name, *len)?));
+            for part in parts.all() {
+                let name = part.name.replace(".weight", ".bias");
+                all.extend(part.rows.lay(from.vector(&name, part.shape[0])?));
             }
-            Ok(all)
+            Ok((0..all.len()).map(|at| all[parts.row(at)]).collect())
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::load::in_order;
 use device::Cpu;
 use kernels::format::bf16_from_f32;
 use kernels::gemm::cuda::{BLOCK, Shape};
+use kernels::gemm::gated::woven;
 
 /// Where weights come from.
 pub(crate) enum Tensors<'f> {
@@ -52,6 +53,50 @@ impl Order {
         match self {
             Order::Own => Some(at),
             Order::Heads(sizes) => sizes.stored(at),
+        }
+    }
+}
+
+/// How the rows of several matrices lie in one weight.
+#[derive(Clone, Copy, Debug)]
+enum Lie {
+    Below,
+    Woven,
+}
+
+/// The matrices of a weight.
+#[derive(Clone, Debug)]
+pub(crate) struct Parts {
+    all: Vec<Part>,
+    lie: Lie,
+}
+
+impl Parts {
+    /// One below the other.
+    pub(crate) fn below(all: Vec<Part>) -> Parts {
+        Parts { all, lie: Lie::Below }
+    }
+
+    /// As [`woven`] says.
+    pub(crate) fn woven(gates: Part, ups: Part) -> Parts {
+        Parts { all: vec![gates, ups], lie: Lie::Woven }
+    }
+
+    pub(crate) fn all(&self) -> &[Part] {
+        &self.all
+    }
+
+    /// Rows and columns on the card.
+    pub(crate) fn on_card(&self) -> [usize; 2] {
+        let rows = self.all.iter().map(|part| part.on_card()[0]).sum();
+        [rows, self.all[0].on_card()[1]]
+    }
+
+    /// Which of the parts' rows, one part after the other, is row `at` of the weight.
+    pub(crate) fn row(&self, at: usize) -> usize {
+        match self.lie {
+            Lie::Below => at,
+            Lie::Woven => woven(at, self.all[0].on_card()[0]),
         }
     }
 }
@@ -115,7 +160,7 @@ impl Tensors<'_> {
         }
     }
 
-    /// The parts' rows, one part after the other, packed as `shape` says.
+    /// The parts' rows, packed as `shape` says.
     ///
     /// # Errors
     /// A tensor that is missing or has another shape.
@@ -123,9 +168,10 @@ impl Tensors<'_> {
         &self,
         cpu: &Cpu,
         shape: &Shape,
-        parts: &[Part],
+        parts: &Parts,
     ) -> Result<Vec<u16>, LoadError> {
         let matrices = parts
+            .all()
             .iter()
             .map(|part| Ok((part, self.rows(part)?)))
             .collect::<Result<Vec<_>, LoadError>>()?;
@@ -137,7 +183,7 @@ impl Tensors<'_> {
             let (first, start) = (index * BLOCK, index * block);
             let mut row = vec![0.0; shape.k];
             for i in first..(first + BLOCK).min(shape.n) {
-                fill(&matrices, i, &mut row);
+                fill(&matrices, parts.row(i), &mut row);
                 let at = shape.place(i, 0) - start;
                 for (&x, &column) in row.iter().zip(&columns) {
                     to[at + column] = bf16_from_f32(x);
@@ -253,7 +299,8 @@ mod tests {
             plain.chunks_exact(shape[1]).map(<[u16]>::to_vec).collect::<Vec<_>>()
         };
         let shape = Shape::new(256 + 128, 64, 132);
-        let packed = random.packed(&cpu, &shape, &[q, k]).expect("nothing is missing");
+        let parts = Parts::below(vec![q, k]);
+        let packed = random.packed(&cpu, &shape, &parts).expect("nothing is missing");
         let (rows, own_q, own_k) =
             (unpacked(&shape, &packed), own("q", [96, 64]), own("k", [48, 64]));
         for (i, row) in rows.iter().enumerate() {
@@ -264,11 +311,27 @@ mod tests {
             }
         }
         let shape = Shape::new(64, 256, 132);
-        let packed = random.packed(&cpu, &shape, &[o]).expect("nothing is missing");
+        let parts = Parts::below(vec![o]);
+        let packed = random.packed(&cpu, &shape, &parts).expect("nothing is missing");
         for (row, own) in unpacked(&shape, &packed).iter().zip(own("o", [64, 96])) {
             for (at, &x) in row.iter().enumerate() {
                 assert_eq!(x, sizes.stored(at).map_or(0, |stored| own[stored]), "column {at}");
             }
+        }
+    }
+
+    #[test]
+    fn gates_and_ups_are_woven() {
+        let (cpu, random) = (Cpu::new(2), Tensors::Random(7));
+        let [gate, up] = ["gate", "up"].map(|name| Part::plain(name, [96, 64]));
+        let own = [&gate, &up].map(|part| random.plain(&cpu, part).expect("nothing is missing"));
+        let shape = Shape::new(192, 64, 132);
+        let packed = random.packed(&cpu, &shape, &Parts::woven(gate, up));
+        let packed = packed.expect("nothing is missing");
+        for (column, row) in unpacked(&shape, &packed).iter().enumerate() {
+            let stacked = woven(column, 96);
+            let of = &own[stacked / 96][stacked % 96 * 64..][..64];
+            assert_eq!(row, of, "column {column}");
         }
     }
 
@@ -279,8 +342,8 @@ mod tests {
         let part = Part::plain("model.layers.1.self_attn.q_proj.weight", [64, 64]);
         let shape = Shape::new(64, 64, 132);
         let of = |files| {
-            let parts = std::slice::from_ref(&part);
-            Tensors::Files(files).packed(&cpu, &shape, parts).expect("the tensor is there")
+            let parts = Parts::below(vec![part.clone()]);
+            Tensors::Files(files).packed(&cpu, &shape, &parts).expect("the tensor is there")
         };
         assert_eq!(of(&plain), of(&gguf));
         let tensor = plain.tensor(&part.name, &[64, 64]).expect("the tensor is there");

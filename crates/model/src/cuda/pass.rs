@@ -17,6 +17,7 @@ use kernels::attention::cuda::{Attended, Out, TILE, Tail, Tiling};
 use kernels::choose::cuda::{Lists, Sampled};
 use kernels::cuda::Pieces;
 use kernels::gemm::cuda::{Behind, Layout, Lines, MOST_ROWS, Shape};
+use kernels::gemm::gated::{Gates, Gating};
 use kernels::norm::cuda::Kept;
 use kernels::rope::cuda::{Embedded, Layers, Placed, StepRows, Stored, Turns};
 use std::ops::Range;
@@ -242,40 +243,50 @@ impl Program {
     pub(crate) fn product_by(
         &self,
         work: &mut Work<'_>,
-        (weight, input): (&Weight, Input<'_>),
+        of: (&Weight, Input<'_>),
         (rows, most): (usize, usize),
         mut then: impl FnMut(&mut Work<'_>, &Range<usize>),
     ) {
         for tile in in_tiles(rows, most) {
-            let scratch = &mut work.scratch;
-            let (x, layout, behind) = match input {
-                Input::Hidden(layout) => (scratch.hidden.read(), layout, Behind::Short),
-                Input::Picked => (scratch.picked.read(), Layout::Rows, Behind::Short),
-                Input::Features => (scratch.features.read(), Layout::Rows, Behind::Short),
-                Input::Attended(layout, next) => {
-                    let next = next.packed(work.weights);
-                    (scratch.attended.read(), layout, Behind::Attention(next))
-                }
-                Input::Gated(layout) => (scratch.gated.read(), layout, Behind::Short),
-            };
-            let x = x.range(of_tile(layout, &tile, weight.shape.k));
-            let x = Lines { x, rows: tile.len(), layout };
-            let (products, packed) = (&self.kernels.products, weight.packed(work.weights));
-            let pieces = scratch.pieces.all();
-            let bias = weight.bias.clone().map(|bias| work.vectors.range(bias));
-            match bias {
-                None => products.launch(work.queue, (packed, behind), x, pieces),
-                // Many rows are left added up, and take no bias later.
-                Some(bias) if tile.len() > MOST_ROWS || layout == Layout::Tiles => {
-                    products.launch_biased(work.queue, packed, x, bias, pieces);
-                }
-                Some(bias) => {
-                    products.launch(work.queue, (packed, behind), x, pieces);
-                    let pieces = (scratch.pieces.all(), &weight.shape, tile.len());
-                    self.kernels.biases.add(work.queue, pieces, bias);
-                }
-            }
+            self.multiply(work, of, &tile);
             then(work, &tile);
+        }
+    }
+
+    /// `weight` times a tile of rows of `input`, in pieces.
+    fn multiply(
+        &self,
+        work: &mut Work<'_>,
+        (weight, input): (&Weight, Input<'_>),
+        tile: &Range<usize>,
+    ) {
+        let scratch = &mut work.scratch;
+        let (x, layout, behind) = match input {
+            Input::Hidden(layout) => (scratch.hidden.read(), layout, Behind::Short),
+            Input::Picked => (scratch.picked.read(), Layout::Rows, Behind::Short),
+            Input::Features => (scratch.features.read(), Layout::Rows, Behind::Short),
+            Input::Attended(layout, next) => {
+                let next = next.packed(work.weights);
+                (scratch.attended.read(), layout, Behind::Attention(next))
+            }
+            Input::Gated(layout) => (scratch.gated.read(), layout, Behind::Short),
+        };
+        let x = x.range(of_tile(layout, tile, weight.shape.k));
+        let x = Lines { x, rows: tile.len(), layout };
+        let (products, packed) = (&self.kernels.products, weight.packed(work.weights));
+        let pieces = scratch.pieces.all();
+        let bias = weight.bias.clone().map(|bias| work.vectors.range(bias));
+        match bias {
+            None => products.launch(work.queue, (packed, behind), x, pieces),
+            // Many rows are left added up, and take no bias later.
+            Some(bias) if tile.len() > MOST_ROWS || layout == Layout::Tiles => {
+                products.launch_biased(work.queue, packed, x, bias, pieces);
+            }
+            Some(bias) => {
+                products.launch(work.queue, (packed, behind), x, pieces);
+                let pieces = (scratch.pieces.all(), &weight.shape, tile.len());
+                self.kernels.biases.add(work.queue, pieces, bias);
+            }
         }
     }
 
@@ -365,13 +376,7 @@ impl Program {
                 let norm = (&layer.mlp_norm, sizes.eps);
                 self.norm(work, norm, (tile, layout), Some(&layer.o), None);
             });
-            self.product(work, (&layer.gate_up, Input::Hidden(layout)), rows, |work, tile| {
-                let at = of_tile(layout, tile, sizes.ffn);
-                let scratch = &mut work.scratch;
-                let both = pieces(&scratch.pieces, layer.gate_up.shape, tile);
-                let out = (scratch.gated.range(at), layout);
-                self.kernels.activations.swiglu(work.queue, both, out);
-            });
+            self.gate(work, (&layer.gate_up, sizes.ffn), (rows, layout));
             // The last norm's rows are picked one by one.
             let (next, behind) = match body.layers.get(i + 1) {
                 Some(next) => (&next.attention_norm, layout),
@@ -381,6 +386,35 @@ impl Program {
             self.product(work, (&layer.down, Input::Gated(layout)), rows, |work, tile| {
                 self.norm(work, (next, sizes.eps), (tile, behind), Some(&layer.down), tap);
             });
+        }
+    }
+
+    /// SwiGLU of `rows` rows of the stream that lie as `layout` says: with the product of gates and ups, or behind it.
+    fn gate(
+        &self,
+        work: &mut Work<'_>,
+        (weight, ffn): (&Weight, usize),
+        (rows, layout): (usize, Layout),
+    ) {
+        let (shape, products) = (weight.shape, &self.kernels.products);
+        for tile in in_tiles(rows, shape.rows_at_once()) {
+            let gates = products.gates(&shape, tile.len(), layout);
+            if !gates {
+                self.multiply(work, (weight, Input::Hidden(layout)), &tile);
+            }
+            let scratch = &mut work.scratch;
+            let out = scratch.gated.range(of_tile(layout, &tile, ffn));
+            if !gates {
+                let both = pieces(&scratch.pieces, shape, &tile);
+                self.kernels.activations.swiglu(work.queue, both, (out, layout));
+                continue;
+            }
+            let x = scratch.hidden.read().range(of_tile(layout, &tile, shape.k));
+            let bias = weight.bias.clone().map(|bias| work.vectors.range(bias));
+            let gates = Gates { weight: weight.packed(work.weights), bias };
+            let (pieces, there) = (scratch.pieces.all(), scratch.there.all());
+            let lines = Lines { x, rows: tile.len(), layout };
+            products.launch_gated(work.queue, gates, lines, Gating { pieces, there, out });
         }
     }
 

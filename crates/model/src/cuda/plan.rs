@@ -1,7 +1,7 @@
 //! Where each weight of a target and its drafter lies on the card: all matrices in one stretch of
 //! memory, all vectors in another.
 
-use super::pack::{Order, Part};
+use super::pack::{Order, Part, Parts};
 use super::shape::Sizes;
 use crate::config::{AttentionBias, ModelConfig};
 use crate::dflash_config::DflashConfig;
@@ -102,7 +102,7 @@ pub(crate) struct Matrix {
     pub(crate) at: Range<usize>,
     /// `None` for rows that are not packed.
     pub(crate) shape: Option<Shape>,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Parts,
 }
 
 /// What goes into a stretch of vectors.
@@ -115,8 +115,8 @@ pub(crate) struct Vector {
 pub(crate) enum VectorKind {
     /// As stored: name and length.
     Own(String, usize),
-    /// The biases of heads and of others: names, lengths, and how they lie.
-    Biases(Vec<(String, usize, Order)>),
+    /// The biases of a weight's parts.
+    Biases(Parts),
     /// The norm of a head: its name, and the sizes that pad it.
     HeadNorm(String, Sizes),
     /// Known already.
@@ -156,18 +156,13 @@ impl Layout {
         self.vector(len, VectorKind::Own(name, len))
     }
 
-    /// A packed weight of parts one below the other, which all have a bias or none.
-    fn weight(&mut self, parts: Vec<Part>, biased: Biased) -> Weight {
-        let n = parts.iter().map(|part| part.on_card()[0]).sum();
-        let shape = Shape::new(n, parts[0].on_card()[1], self.workers);
+    /// A packed weight of parts that all have a bias or none.
+    fn weight(&mut self, parts: Parts, biased: Biased) -> Weight {
+        let [n, k] = parts.on_card();
+        let shape = Shape::new(n, k, self.workers);
         let at = self.matrix(shape.packed());
-        let bias = (biased == Biased::Yes).then(|| {
-            let one = |part: &Part| {
-                let name = part.name.replace(".weight", ".bias");
-                (name, part.shape[0], part.rows)
-            };
-            self.vector(n, VectorKind::Biases(parts.iter().map(one).collect()))
-        });
+        let bias =
+            (biased == Biased::Yes).then(|| self.vector(n, VectorKind::Biases(parts.clone())));
         self.contents.matrices.push(Matrix { at: at.clone(), shape: Some(shape), parts });
         Weight { shape, at, bias }
     }
@@ -185,15 +180,15 @@ impl Layout {
         let o = Part { columns: heads, ..plain("self_attn.o_proj", [h, config.heads * sizes.own]) };
         Layer {
             attention_norm: self.own(name("input_layernorm"), h),
-            qkv: self.weight(projections(config, sizes, prefix, "qkv"), qkv_bias),
+            qkv: self.weight(Parts::below(projections(config, sizes, prefix, "qkv")), qkv_bias),
             head_norms: self.head_norms(config, sizes, prefix),
-            o: self.weight(vec![o], o_bias),
+            o: self.weight(Parts::below(vec![o]), o_bias),
             mlp_norm: self.own(name("post_attention_layernorm"), h),
             gate_up: self.weight(
-                vec![plain("mlp.gate_proj", [m, h]), plain("mlp.up_proj", [m, h])],
+                Parts::woven(plain("mlp.gate_proj", [m, h]), plain("mlp.up_proj", [m, h])),
                 mlp_bias,
             ),
-            down: self.weight(vec![plain("mlp.down_proj", [h, m])], mlp_bias),
+            down: self.weight(Parts::below(vec![plain("mlp.down_proj", [h, m])]), mlp_bias),
             window: config.windows[index],
         }
     }
@@ -258,13 +253,13 @@ impl Plan {
         let body = layout.body(target, sizes, ("model.", 0));
         let embedding = Part::plain("model.embed_tokens.weight", shape);
         let table = layout.matrix(shape[0] * shape[1]);
-        let (at, parts) = (table.clone(), vec![embedding.clone()]);
+        let (at, parts) = (table.clone(), Parts::below(vec![embedding.clone()]));
         layout.contents.matrices.push(Matrix { at, shape: None, parts });
         let head = match target.tied_embeddings {
             true => embedding,
             false => Part::plain("lm_head.weight", shape),
         };
-        let head = layout.weight(vec![head], Biased::No);
+        let head = layout.weight(Parts::below(vec![head]), Biased::No);
         let of_target = std::mem::take(&mut layout.contents);
         let drafter =
             drafter.map(|config| layout.drafter(config, target.layers, paths[1])).transpose()?;
@@ -286,12 +281,20 @@ impl Plan {
         self.target.sizes.keys().max(drafter)
     }
 
+    fn layers(&self) -> impl Iterator<Item = &Layer> {
+        let bodies = [&self.target].into_iter().chain(self.drafter.iter().map(|d| &d.body));
+        bodies.flat_map(|body| &body.layers)
+    }
+
+    /// The weights of gates and ups.
+    pub(crate) fn gates(&self) -> impl Iterator<Item = &Weight> {
+        self.layers().map(|layer| &layer.gate_up)
+    }
+
     /// The packed weights.
     pub(crate) fn weights(&self) -> impl Iterator<Item = &Weight> {
         let drafter = self.drafter.iter();
-        let bodies = [&self.target].into_iter().chain(drafter.clone().map(|d| &d.body));
-        let layers = bodies.flat_map(|body| &body.layers);
-        let own = layers.flat_map(|l| [&l.qkv, &l.o, &l.gate_up, &l.down]);
+        let own = self.layers().flat_map(|l| [&l.qkv, &l.o, &l.gate_up, &l.down]);
         own.chain(drafter.flat_map(|d| [&d.kv, &d.fc])).chain([&self.head])
     }
 }
@@ -311,11 +314,11 @@ impl Layout {
             AttentionBias::Qkv | AttentionBias::Qkvo => Biased::Yes,
         };
         let kv = |i| projections(own, sizes, &format!("layers.{i}"), "kv");
+        let fc = Part::plain("fc.weight", [h, target_layers.len() * h]);
         Ok(Drafter {
-            fc: self
-                .weight(vec![Part::plain("fc.weight", [h, target_layers.len() * h])], Biased::No),
+            fc: self.weight(Parts::below(vec![fc]), Biased::No),
             hidden_norm: self.own("hidden_norm.weight".into(), h),
-            kv: self.weight((0..own.layers).flat_map(kv).collect(), biased),
+            kv: self.weight(Parts::below((0..own.layers).flat_map(kv).collect()), biased),
             body: self.body(own, sizes, ("", first)),
             sight: sight.clone(),
             taps: target_layers.clone(),

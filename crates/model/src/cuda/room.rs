@@ -60,6 +60,7 @@ pub(crate) struct Room {
     block: usize,
     angles: usize,
     pieces: usize,
+    there: usize,
     chunks: usize,
     vocab: usize,
     /// Words of rules of up to [`SLAB`] rows and of what they name, those of one row at least.
@@ -94,6 +95,8 @@ pub(crate) struct Scratch<'j> {
     /// The residual stream, `[rows, hidden]`.
     pub(crate) x: CudaSliceMut<'j, f32>,
     pub(crate) pieces: CudaSliceMut<'j, f32>,
+    /// Which pieces of gates and ups are there: zero between passes.
+    pub(crate) there: CudaSliceMut<'j, u32>,
     pub(crate) parts: CudaSliceMut<'j, f32>,
     pub(crate) angles: CudaSliceMut<'j, f32>,
     pub(crate) positions: CudaSliceMut<'j, u32>,
@@ -162,6 +165,7 @@ impl Room {
             block: rows * most(&|sizes| sizes.keys()),
             angles: rows * most(&|sizes| sizes.heads.dim),
             pieces: shapes.map(|shape| shape.pieces(tile(&shape))).max().expect("a head"),
+            there: plan.gates().map(|weight| weight.shape.meetings()).max().expect("a layer"),
             chunks: chunks[0].max(chunks[1]),
             vocab: plan.vocab,
             rules: SLAB * (RULE_WORDS + 2 * block + allowed.div_ceil(32))
@@ -215,7 +219,7 @@ impl Room {
         for floats in [self.hidden, self.pieces, self.parts, self.angles] {
             sizes.of::<f32>(floats);
         }
-        for words in [rows, rows, self.chosen(), MOST_BLOCKS, MOST_BLOCKS] {
+        for words in [self.there, rows, rows, self.chosen(), MOST_BLOCKS, MOST_BLOCKS] {
             sizes.of::<u32>(words);
         }
         sizes.of::<f32>(self.logits());
@@ -248,6 +252,7 @@ impl Room {
             block_values: cut.take(self.block),
             x: cut.take(self.hidden),
             pieces: cut.take(self.pieces),
+            there: cut.take(self.there),
             parts: cut.take(self.parts),
             angles: cut.take(self.angles),
             positions: cut.take(rows),
