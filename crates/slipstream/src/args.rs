@@ -268,7 +268,7 @@ pub(crate) struct TraceArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Acceptance length τ of the drafter, by width and topic
+    /// Acceptance length τ of the drafter, by width and topic, and how much its confidences tell
     Acceptance(AcceptanceArgs),
     /// What this machine can read and multiply at most, and how near to that the pair's passes come
     Ceilings(CeilingsArgs),

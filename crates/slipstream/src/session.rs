@@ -9,10 +9,11 @@ mod cuda;
 use crate::args::{ModelArgs, Numa, Place, SamplingArgs};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use device::{Cpu, Nodes, Threads};
+use device::{Cpu, Device, Nodes, Threads};
+use engine::draft::Drafter;
 use engine::{
     Collector, Engine, EngineOptions, FinishReason, Limits, OnHost, Output, Pair, PairOptions,
-    Request, Sampling, Speculation, Stops, Update,
+    Parts, Request, Sampling, Speculation, Stops, Update,
 };
 use fetch::{Effort, Progress, Sources};
 use kernels::kv_store::KvFormat;
@@ -125,6 +126,22 @@ pub(crate) fn engine(pair: Pair, options: EngineOptions) -> Result<Engine, Failu
 fn engine_on(device: &Threads, pair: Pair, options: EngineOptions) -> Result<Engine, Failure> {
     pair.fits(&options)?;
     Ok(Engine::on(device, pair, options))
+}
+
+/// As [`engine()`], whose drafter is what `around` makes of the pair's own. What steps cost is measured with that one.
+///
+/// # Errors
+/// Memory that the device does not have.
+pub(crate) fn engine_around(
+    pair: Pair,
+    mut options: EngineOptions,
+    around: impl FnOnce(Box<dyn Drafter>) -> Box<dyn Drafter>,
+) -> Result<Engine, Failure> {
+    pair.fits(&options)?;
+    let (device, mut parts) = (Threads::new(), Parts::of(pair, &options));
+    parts.measure(device.clock(), &mut options);
+    parts.drafter = around(parts.drafter);
+    Ok(Engine::assemble(&device, parts, options))
 }
 
 /// The threads that compute, on the machine's memory nodes if `args` ask for that and weights are read there.

@@ -5,6 +5,8 @@ mod judge;
 mod none;
 mod scripted;
 mod simulated;
+mod spread;
+mod units;
 
 pub use crate::shaper::Shaper;
 pub use crate::target::Features;
@@ -16,6 +18,7 @@ pub use judge::Judge;
 pub use none::NoDrafter;
 pub use scripted::Scripted;
 pub use simulated::{Chances, Fate, Simulated};
+pub use spread::Spread;
 
 use kernels::choose::Draw;
 use model::pass::Start;

@@ -2,8 +2,8 @@
 //! a drawn probability. For measuring how fast a pair would be with a drafter that is not trained
 //! yet; the output is what it always is.
 
-use super::{Draft, DraftRow, Drafter, Features, Promise};
-use kernels::choose::Draw;
+use super::units::Units;
+use super::{Draft, DraftRow, Drafter, Features, Promise, Spread};
 
 /// How likely drafts are accepted: for each place in the block, the chance that the draft there is
 /// accepted when those before it were.
@@ -56,30 +56,32 @@ impl Chances {
 }
 
 /// A draft whose fate is given: the token that the target will choose, and the chance that it is what
-/// is proposed.
+/// is proposed, on average over drafts like it.
 pub type Fate = (u32, f64);
 
 /// Proposes what `fate(request, position, place)` says the target will choose at a position, as the
 /// draft at that place of a block, until a draw by the request's seed says that a draft is to be wrong;
-/// nothing where that is not known. The `inner` drafter is run as well and its proposals are dropped,
+/// nothing where that is not known. Each draft has a chance of its own, about what it is on average, and
+/// says it as its confidence. The `inner` drafter is run as well and its proposals are dropped,
 /// so that its time is spent; no more is proposed than it has drafted positions for.
 pub struct Simulated<F> {
     inner: Box<dyn Drafter>,
     blocks: Vec<usize>,
+    spread: Spread,
     fate: F,
 }
 
 impl<F: FnMut(u64, usize, usize) -> Option<Fate> + Send> Simulated<F> {
     /// A drafter of `block` positions, the anchor included, that costs what `inner` costs;
-    /// nothing with [`super::NoDrafter`].
+    /// nothing with [`super::NoDrafter`]. Chances spread as `spread` says.
     ///
     /// # Panics
     /// When `block` is not what `inner` drafts, unless that drafts nothing.
-    pub fn new(inner: Box<dyn Drafter>, block: usize, fate: F) -> Simulated<F> {
+    pub fn new(inner: Box<dyn Drafter>, block: usize, spread: Spread, fate: F) -> Simulated<F> {
         let own = inner.block();
         assert!(own == 1 || own == block, "the drafter drafts {own} positions, not {block}");
         let blocks = if own == 1 { vec![block] } else { inner.blocks() };
-        Simulated { inner, blocks, fate }
+        Simulated { inner, blocks, spread, fate }
     }
 
     fn drafts(&mut self, row: &DraftRow<'_>, out: &mut Draft) {
@@ -87,8 +89,11 @@ impl<F: FnMut(u64, usize, usize) -> Option<Fate> + Send> Simulated<F> {
         let width = row.width.min(self.positions(row.likely));
         for place in 0..width - 1 {
             let fate = (self.fate)(row.request, row.len + place + 1, place);
-            let Some((token, chance)) = fate else { return };
-            right &= uniform(&row.draw, place) < chance;
+            let Some((token, usual)) = fate else { return };
+            let mut units = Units::of(&row.draw, place);
+            let luck = units.draw();
+            let chance = self.spread.chance(usual, &mut units);
+            right &= luck < chance;
             // What follows a wrong draft is never looked at.
             let wrong = if token == 0 { 1 } else { 0 };
             out.push(if right { token } else { wrong }, chance as f32);
@@ -142,92 +147,126 @@ impl<F: FnMut(u64, usize, usize) -> Option<Fate> + Send> Drafter for Simulated<F
     }
 }
 
-/// A number in `[0, 1)` that depends on the request's seed, where its block begins, and the place
-/// in the block: the same in every run. By the mixer of SplitMix64 (Steele et al. 2014).
-fn uniform(draw: &Draw, place: usize) -> f64 {
-    let mut mixed = 0u64;
-    // One after another: of their sum, neighbouring seeds would share draws.
-    for word in [draw.seed, u64::from(draw.position), place as u64] {
-        mixed = mixed.wrapping_add(word).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
-    }
-    (mixed >> 11) as f64 / (1u64 << 53) as f64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::draft::{Follows, Judge, NoDrafter};
-    use std::collections::HashSet;
+    use kernels::choose::Draw;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     const WIDTH: usize = 8;
 
-    /// Tokens that blocks of [`WIDTH`] commit on average over many seeds and positions.
-    fn committed(chances: &Chances) -> f64 {
+    /// What is proposed for 20,000 blocks of [`WIDTH`] of many seeds and positions: of each draft, whether it is
+    /// right and how sure the drafter is.
+    fn blocks(chances: &Chances, spread: Spread) -> Vec<Vec<(bool, f64)>> {
         let fate =
             |_, position: usize, place: usize| Some((position as u32 % 50, chances.at(place)));
-        let mut drafter = Simulated::new(Box::new(NoDrafter), WIDTH, fate);
-        let (mut tokens, blocks) = (0, 20_000);
-        for i in 0..blocks {
+        let mut drafter = Simulated::new(Box::new(NoDrafter), WIDTH, spread, fate);
+        let mut block = |i: usize| {
             let len = 10 + i % 400;
-            let draw = Draw {
-                temperature: 0.0,
-                top_k: 0,
-                top_p: 1.0,
-                min_p: 0.0,
-                seed: i as u64 / 400,
-                position: len as u32 + 1,
-            };
-            let row = DraftRow {
-                request: 0,
-                anchor: 0,
-                len,
-                behind: None,
-                width: WIDTH,
-                judge: Judge::LENIENT,
-                likely: WIDTH - 1,
-                pages: &[],
-                draw,
-                shaper: None,
-                allowed: None,
-            };
+            let draw = Draw { seed: i as u64 / 400, position: len as u32 + 1, ..row(0).draw };
             let mut out = vec![Draft::default()];
-            drafter.propose(&[row], &mut out);
-            assert_eq!(out[0].tokens.len(), WIDTH - 1, "a wrong draft is a draft");
+            drafter.propose(&[DraftRow { len, draw, ..row(WIDTH - 1) }], &mut out);
+            let Draft { tokens, confidences } = out.swap_remove(0);
+            assert_eq!(tokens.len(), WIDTH - 1, "a wrong draft is a draft");
             let wanted = (len + 1..).map(|position| position as u32 % 50);
-            tokens += 1 + out[0].tokens.iter().zip(wanted).take_while(|(a, b)| **a == *b).count();
-        }
-        tokens as f64 / blocks as f64
+            let right = tokens.into_iter().zip(wanted).map(|(token, wanted)| token == wanted);
+            right.zip(confidences.into_iter().map(f64::from)).collect()
+        };
+        (0..20_000).map(&mut block).collect()
+    }
+
+    /// Tokens that those blocks commit on average.
+    fn committed(chances: &Chances, spread: Spread) -> f64 {
+        let blocks = blocks(chances, spread);
+        let accepted =
+            |block: &Vec<(bool, f64)>| block.iter().take_while(|(right, _)| *right).count();
+        let accepted: usize = blocks.iter().map(accepted).sum();
+        1.0 + accepted as f64 / blocks.len() as f64
     }
 
     #[test]
     fn the_acceptance_is_the_one_asked_for() {
         // The mean of 20,000 blocks of at most 8 tokens strays by at most 3.5 / √20,000 = 0.025;
         // five times that never happens.
-        for tau in [1.0, 1.5, 3.0, 6.5, 8.0] {
-            let chances = Chances::of_tau(tau, WIDTH);
-            assert!((chances.tau(WIDTH) - tau).abs() < 1e-9, "{chances:?}");
-            let found = committed(&chances);
-            assert!((found - tau).abs() < 0.125, "τ {found}, asked for {tau}");
+        for spread in [0.0, 0.3, 0.6, 0.95].map(Spread::of_correlation) {
+            for tau in [1.0, 1.5, 3.0, 6.5, 8.0] {
+                let chances = Chances::of_tau(tau, WIDTH);
+                assert!((chances.tau(WIDTH) - tau).abs() < 1e-9, "{chances:?}");
+                let found = committed(&chances, spread);
+                assert!((found - tau).abs() < 0.125, "τ {found}, asked for {tau}, {spread:?}");
+            }
+            let steps = Chances::by_place(vec![1.0, 0.5, 0.0]);
+            assert_eq!(steps.tau(WIDTH), 2.5);
+            assert!((committed(&steps, spread) - 2.5).abs() < 0.125, "{spread:?}");
         }
-        let steps = Chances::by_place(vec![1.0, 0.5, 0.0]);
-        assert_eq!(steps.tau(WIDTH), 2.5);
-        assert!((committed(&steps) - 2.5).abs() < 0.125);
+    }
+
+    /// Drafts behind accepted ones, of which a block has all up to the first wrong one.
+    fn looked_at(blocks: Vec<Vec<(bool, f64)>>) -> Vec<(bool, f64)> {
+        let of = |block: Vec<(bool, f64)>| {
+            let accepted = block.iter().take_while(|(right, _)| *right).count();
+            block.into_iter().take(accepted + 1)
+        };
+        blocks.into_iter().flat_map(of).collect()
     }
 
     #[test]
-    fn no_two_requests_or_places_share_a_draw() {
-        let mut seen = HashSet::new();
-        for (seed, position, place) in
-            (0..20).flat_map(|s| (0..40).flat_map(move |p| (0..7).map(move |k| (s, p, k))))
-        {
-            let draw = Draw { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed, position };
-            assert!(seen.insert(uniform(&draw, place).to_bits()), "{seed}, {position}, {place}");
+    fn confidences_tell_as_much_as_was_asked_for() {
+        for (tau, r) in [(1.5, 0.5), (3.0, 0.2), (3.0, 0.6), (3.0, 0.9), (6.5, 0.6)] {
+            let chances = Chances::of_tau(tau, WIDTH);
+            let drafts = looked_at(blocks(&chances, Spread::of_correlation(r)));
+            let n = drafts.len() as f64;
+            let right = |right: bool| f64::from(u8::from(right));
+            let mean = |of: &dyn Fn(&(bool, f64)) -> f64| drafts.iter().map(of).sum::<f64>() / n;
+            let (a, c) = (mean(&|d| right(d.0)), mean(&|d| d.1));
+            let covariance = mean(&|d| (right(d.0) - a) * (d.1 - c));
+            let found = covariance / (mean(&|d| (d.1 - c).powi(2)) * a * (1.0 - a)).sqrt();
+            // To first order what is found strays as the mean of x·y − r(x² + y²) / 2 does, of confidence x and fate
+            // y in units of their deviations. With M the odds of what is usual or their inverse, the greater,
+            // y² is at most M and x² at most M / r², so that x·y, r·x² / 2 and r·y² / 2 have deviations of at
+            // most √M, √M / 2 and r√M / 2. Five times the sum of those never happens.
+            let usual = chances.at(0);
+            let odds = (usual / (1.0 - usual)).max((1.0 - usual) / usual);
+            let strays = 5.0 * (1.5 + r / 2.0) * (odds / n).sqrt();
+            assert!((found - r).abs() < strays, "τ {tau}: r {found}, asked for {r} ± {strays}");
         }
+    }
+
+    #[test]
+    fn drafts_are_right_as_often_as_the_drafter_is_sure() {
+        for r in [0.0, 0.6, 0.95] {
+            let drafts = looked_at(blocks(&Chances::of_tau(3.0, WIDTH), Spread::of_correlation(r)));
+            let mut bins = [(0.0, 0.0, 0.0); 10];
+            for (right, confidence) in drafts {
+                let (count, sure, accepted) = &mut bins[((10.0 * confidence) as usize).min(9)];
+                *count += 1.0;
+                *sure += confidence;
+                *accepted += f64::from(u8::from(right));
+            }
+            for (count, sure, accepted) in bins.into_iter().filter(|bin| bin.0 > 0.0) {
+                // n fates stray by at most √n / 2 from the sum of their chances; five times that never happens.
+                let off: f64 = accepted - sure;
+                assert!(off.abs() < 2.5 * f64::sqrt(count), "r {r}: {accepted} of {sure}, {count}");
+            }
+        }
+    }
+
+    /// Figures that were measured before chances could spread stay comparable.
+    #[test]
+    fn without_a_spread_nothing_but_the_first_draw_counts() {
+        let chances = [0.853, 0.84, 0.823, 0.761, 1.0];
+        let fate = |_, position: usize, place: usize| {
+            chances.get(place).map(|&chance| (position as u32, chance))
+        };
+        let mut drafter = Simulated::new(Box::new(NoDrafter), WIDTH, Spread::NONE, fate);
+        let draw = Draw { seed: 7, position: 13, ..row(0).draw };
+        let mut out = vec![Draft::default()];
+        drafter.propose(&[DraftRow { draw, ..row(WIDTH - 1) }], &mut out);
+        // The draws are 0.8525, 0.8394, 0.8224, 0.7613 and so on.
+        assert_eq!(out[0].tokens, [12, 13, 14, 0, 0]);
+        assert_eq!(out[0].confidences, chances.map(|chance| chance as f32));
     }
 
     /// A row behind 12 tokens that wants room for `likely` drafts.
@@ -252,7 +291,7 @@ mod tests {
     /// What is proposed with room for `likely` drafts, of a text that is known before position `known`.
     fn proposed(inner: Box<dyn Drafter>, known: usize, likely: usize) -> Vec<u32> {
         let fate = |_, position: usize, _| (position < known).then_some((3, 1.0));
-        let mut drafter = Simulated::new(inner, WIDTH, fate);
+        let mut drafter = Simulated::new(inner, WIDTH, Spread::NONE, fate);
         let mut out = vec![Draft::default()];
         drafter.propose(&[row(likely)], &mut out);
         out.swap_remove(0).tokens
@@ -329,7 +368,8 @@ mod tests {
     fn its_own_drafts_are_promised_where_the_inner_one_promises() {
         let kept = Arc::new(AtomicUsize::new(0));
         let fate = |_, position: usize, _| Some((position as u32, 1.0));
-        let mut drafter = Simulated::new(Box::new(Promising(kept.clone())), WIDTH, fate);
+        let inner = Box::new(Promising(kept.clone()));
+        let mut drafter = Simulated::new(inner, WIDTH, Spread::NONE, fate);
         let promise = drafter.promise(&[row(WIDTH - 1)]).expect("a promise");
         let own: Vec<u32> = (12..12 + WIDTH as u32 - 1).collect();
         assert_eq!(promise.stand_ins, std::slice::from_ref(&own));
@@ -341,7 +381,7 @@ mod tests {
             Follows::Tokens,
             "it knows a text, whatever the inner one knows"
         );
-        let mut alone = Simulated::new(Box::new(NoDrafter), WIDTH, fate);
+        let mut alone = Simulated::new(Box::new(NoDrafter), WIDTH, Spread::NONE, fate);
         assert!(alone.promise(&[row(WIDTH - 1)]).is_none());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::common::{fixed, ids, pair, plain, prompt, request};
 use device::Threads;
-use engine::draft::{Chances, Simulated};
+use engine::draft::{Chances, Simulated, Spread};
 use engine::{Engine, EngineOptions, Output, Parts, Request, Sampling};
 
 fn requests() -> Vec<Request> {
@@ -24,7 +24,7 @@ fn simulated(draft: Option<&str>, chances: Chances) -> Vec<Output> {
         let token = *truth[id].get(position - prompts[id].prompt.len())?;
         Some((token, chances.at(place)))
     };
-    parts.drafter = Box::new(Simulated::new(parts.drafter, block, fate));
+    parts.drafter = Box::new(Simulated::new(parts.drafter, block, Spread::NONE, fate));
     let mut engine = Engine::assemble(&Threads::new(), parts, options);
     engine.run(requests).expect("the requests run")
 }

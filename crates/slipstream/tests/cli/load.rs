@@ -214,6 +214,25 @@ fn simulations_and_numbers_of_requests_come_in_lists() {
     }
 }
 
+/// Confidences that tell something change no output, nor how often drafts are accepted where their number is fixed
+/// by certainty; and the report says what they tell.
+#[test]
+fn simulated_confidences_change_no_output_and_are_labelled() {
+    let load = ["--concurrency", "2", "--requests", "4", "--output-tokens", "fixed:25"];
+    let settings = ["--simulate-acceptance", "2.5", "--simulate-told", "0.6", "--width", "4"];
+    let report = report(&[&load[..], &settings, &["--compare", "plain,drafted"]].concat());
+    assert_eq!(report["outputs_equal"], true);
+    let told = "confidences of r 0.6";
+    let all = format!("τ 2.5 at the full verify width, {told}");
+    assert_eq!(report["simulated_acceptance"], all);
+    let [plain, drafted] = &list(&report, "runs")[..] else { panic!("two runs") };
+    assert_eq!(plain["simulated_acceptance"], Value::Null);
+    assert_eq!(drafted["simulated_acceptance"], format!("τ 2.5, {told}"));
+    consistent(drafted, 4);
+    let tau = number(&drafted["figures"]["drafting"], "tau");
+    assert!(tau > 1.5 && tau < 3.5, "{tau}");
+}
+
 #[test]
 fn options_that_cannot_work_are_refused_with_the_remedy() {
     target();
@@ -237,6 +256,7 @@ fn options_that_cannot_work_are_refused_with_the_remedy() {
             vec!["--simulate-acceptance", "5", "--width", "4"],
             ["--simulate-acceptance 5", "--width"],
         ),
+        (vec!["--simulate-told", "0.6"], ["--simulate-told", "--simulate-acceptance"]),
         (vec!["--width", "99"], ["width", "16"]),
         (vec!["--kv-tokens", "16"], ["--kv-tokens 16", "at least"]),
     ] {

@@ -393,6 +393,36 @@ fn fences_in_virtual_time_are_exact() {
     }
 }
 
+/// The number in front of `word`.
+fn number_before(line: &str, word: &str) -> f64 {
+    let number = line.split(word).next().and_then(|before| before.split_whitespace().last());
+    let number = number.unwrap_or_else(|| panic!("no {word:?} in {line}"));
+    number.trim_start_matches('(').parse().unwrap_or_else(|e| panic!("{line}: {e}"))
+}
+
+#[test]
+fn acceptance_comes_with_how_much_confidences_tell() {
+    let load = ["bench", "acceptance", "--count", "6", "--max-tokens", "40"];
+    let runs = ["--widths", "1,4,16", "--temperatures", "0,0.7"];
+    let out = run(&with_pair(&[&load[..], &runs].concat())).ok().out;
+    let runs: Vec<&str> = out.split("\n\n").skip(1).collect();
+    assert_eq!(runs.len(), 6, "{out}");
+    for run in runs {
+        let line = run.lines().find(|line| line.starts_with("  confidences: ")).expect("a line");
+        if run.contains("verify width 1:") {
+            assert!(line.contains("no r over 0 drafts"), "{line}");
+            continue;
+        }
+        let r = number_before(line, " with acceptance");
+        assert!(r > 0.2 && r < 1.0, "sure of what is accepted, not of all of it: {line}");
+        // A pass has its accepted drafts and, unless all were, a wrong one, in whose place the bonus token is.
+        let tokens = number_before(run, " tokens in ");
+        let passes = number_before(run, " passes)");
+        let drafts = number_before(line, " drafts");
+        assert!(drafts >= tokens - passes && drafts <= tokens, "{run}");
+    }
+}
+
 #[test]
 fn passes_stand_beside_the_limits_of_the_machine() {
     let out = run(&with_pair(&["bench", "ceilings", "--rows", "1,3", "--context", "8"])).ok().out;

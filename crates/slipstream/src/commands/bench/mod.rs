@@ -10,6 +10,7 @@ mod lossless;
 pub(crate) mod passes;
 pub(crate) mod perplexity;
 mod speed;
+mod told;
 mod workload;
 
 use crate::args::BenchCommand;

@@ -106,6 +106,10 @@ pub(super) struct SettingArgs {
     /// position:0.9,0.8,… the chance of each draft after those before it
     #[arg(long, value_name = "TAU,…", conflicts_with = "plain")]
     pub(super) simulate_acceptance: Option<Simulations>,
+    /// How much the confidences of such drafts tell: their correlation with acceptance, which bench
+    /// acceptance finds of real ones, from 0 to below 1. 0 is equally sure of all drafts at a place
+    #[arg(long, value_name = "R", default_value = "0", requires = "simulate_acceptance", value_parser = correlation)]
+    pub(super) simulate_told: f64,
     /// Requests that run at once at most; twice the greatest concurrency, so that none waits for
     /// the place of one that has just ended, or 64 without one
     #[arg(long, value_name = "N", value_parser = at_least_one)]
@@ -126,6 +130,25 @@ pub(super) struct SettingArgs {
 impl SettingArgs {
     pub(super) const fn timing(&self) -> CardTiming {
         if self.time_device { CardTiming::On } else { CardTiming::Off }
+    }
+
+    /// How acceptance is simulated, all ways of it, for people; the drafter's own when `None`.
+    pub(super) fn simulated(&self) -> Option<String> {
+        self.simulate_acceptance.as_ref().map(|all| format!("{all}{}", self.told()))
+    }
+
+    /// Each way of it.
+    pub(super) fn simulations(&self) -> Vec<String> {
+        let all = self.simulate_acceptance.iter().flat_map(|all| &all.0);
+        all.map(|one| format!("{one}{}", self.told())).collect()
+    }
+
+    /// What confidences tell, unless that is nothing.
+    fn told(&self) -> String {
+        match self.simulate_told {
+            0.0 => String::new(),
+            r => format!(", confidences of r {r}"),
+        }
     }
 }
 
@@ -244,6 +267,11 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "give a number from 0 to 1".to_owned())
 }
 
+fn correlation(text: &str) -> Result<f64, String> {
+    let r = text.parse().ok().filter(|r| (0.0..1.0).contains(r));
+    r.ok_or_else(|| "give a number from 0 to below 1, such as 0.6".to_owned())
+}
+
 fn positive(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0);
     number.ok_or_else(|| "give a number above 0: 2 is twice as fast".to_owned())
@@ -279,6 +307,8 @@ mod tests {
             ("--simulate-acceptance 0.5", ["--simulate-acceptance", "from 1"]),
             ("--simulate-acceptance 3,x", ["--simulate-acceptance", "several"]),
             ("--simulate-acceptance position:2", ["--simulate-acceptance", "position:0.9"]),
+            ("--simulate-acceptance 3 --simulate-told 1", ["--simulate-told", "below 1"]),
+            ("--simulate-told 0.6", ["--simulate-told", "--simulate-acceptance"]),
             ("--ignore-eos=maybe", ["--ignore-eos", "yes, no"]),
             ("--chunk 1", ["--chunk", "at least 2"]),
         ] {
@@ -308,6 +338,18 @@ mod tests {
             parse(line).expect(line);
         }
         assert_eq!(parse("--ignore-eos").expect("a flag").requests.ignore_eos, Some(Answer::Yes));
+    }
+
+    #[test]
+    fn what_confidences_tell_is_said_with_each_simulation() {
+        let settings = |line: &str| parse(line).expect(line).settings;
+        let both = settings("--simulate-acceptance 3,5 --simulate-told 0.6");
+        let all = both.simulated().expect("it is simulated");
+        assert_eq!(all, "τ 3, τ 5 at the full verify width, confidences of r 0.6");
+        let each = ["τ 3, confidences of r 0.6", "τ 5, confidences of r 0.6"];
+        assert_eq!(both.simulations(), each);
+        assert_eq!(settings("--simulate-acceptance 3").simulations(), ["τ 3"]);
+        assert_eq!(settings("").simulated(), None);
     }
 
     #[test]

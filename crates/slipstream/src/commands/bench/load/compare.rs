@@ -6,10 +6,10 @@ use super::play::{Load, Pacing, Played, play};
 use super::truth::{Outputs, Truth};
 use crate::commands::bench::mirrored;
 use crate::failure::Failure;
-use crate::session::load_timed;
-use device::{Device, Fence, Threads};
-use engine::draft::{Chances, Simulated};
-use engine::{Engine, EngineOptions, Info, Meter, Pair, Parts, Speculation};
+use crate::session::{self, engine_around, load_timed};
+use device::Fence;
+use engine::draft::{Chances, Simulated, Spread};
+use engine::{Engine, EngineOptions, Info, Meter, Pair, Speculation};
 use std::sync::Arc;
 
 /// Concurrencies when nobody says which.
@@ -283,19 +283,15 @@ fn options(
 fn engine(
     args: &LoadArgs,
     pair: Pair,
-    mut options: EngineOptions,
+    options: EngineOptions,
     truth: &Truth,
 ) -> Result<Engine, Failure> {
-    let own = pair.block();
-    pair.fits(&options)?;
-    let mut parts = Parts::of(pair, &options);
-    let device = Threads::new();
-    parts.measure(device.clock(), &mut options);
-    if args.settings.simulate_acceptance.is_some() {
-        let block = own.or(args.model.width).unwrap_or(options.width);
-        let truth = truth.clone();
-        let fate = move |id, position, place| truth.fate(id, position, place);
-        parts.drafter = Box::new(Simulated::new(parts.drafter, block, fate));
+    if args.settings.simulate_acceptance.is_none() {
+        return session::engine(pair, options);
     }
-    Ok(Engine::assemble(&device, parts, options))
+    let block = pair.block().or(args.model.width).unwrap_or(options.width);
+    let truth = truth.clone();
+    let fate = move |id, position, place| truth.fate(id, position, place);
+    let spread = Spread::of_correlation(args.settings.simulate_told);
+    engine_around(pair, options, |own| Box::new(Simulated::new(own, block, spread, fate)))
 }

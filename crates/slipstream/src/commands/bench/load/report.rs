@@ -1,7 +1,7 @@
 //! The report of a comparison, which is also the JSON that is written: `docs/reference/bench-load.md`
 //! describes its fields. A change that a reader could trip over raises [`VERSION`].
 
-use super::args::{LoadArgs, Simulation};
+use super::args::LoadArgs;
 use super::compare::{Run, Setting};
 use super::figures::Figures;
 use super::items::{End, Item};
@@ -104,9 +104,7 @@ pub(super) struct RequestReport {
 
 impl Report {
     pub(super) fn new(args: &LoadArgs, items: &[Item], info: &Info, runs: &[Run]) -> Report {
-        let simulated = args.settings.simulate_acceptance.as_ref();
-        let simulations: Vec<String> =
-            simulated.iter().flat_map(|all| &all.0).map(Simulation::to_string).collect();
+        let simulations = args.settings.simulations();
         Report {
             schema: SCHEMA,
             schema_version: VERSION,
@@ -115,7 +113,7 @@ impl Report {
             machine: Machine { cpu: cpu(), threads: threads(&args.model) },
             model: Model::of(args, info),
             load: LoadFacts::of(args, items),
-            simulated_acceptance: simulated.map(ToString::to_string),
+            simulated_acceptance: args.settings.simulated(),
             outputs_equal: outputs_equal(runs),
             runs: runs.iter().map(|run| RunReport::of(run, items, &simulations)).collect(),
         }
