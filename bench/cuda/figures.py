@@ -252,9 +252,10 @@ def main():
         print(f"`{load['command']}`\n\n{loads(load, limits, shape, context)}")
         print(f"Outputs of all runs equal: {load['outputs_equal']}.\n")
     # Whose blocks are of several sizes, so that a step has no one limit.
-    if report := folder.json("steady.json"):
-        print(f"`{report['command']}`\n\n{loads(report)}")
-        print(f"Outputs of all runs equal: {report['outputs_equal']}.\n")
+    for told in ("0", "0.55"):
+        if report := folder.json(f"steady-{told}.json"):
+            print(f"`{report['command']}`\n\n{loads(report)}")
+            print(f"Outputs of all runs equal: {report['outputs_equal']}.\n")
     if report := folder.json("prefill.json"):
         print(f"`{report['command']}`\n\n{prefill(report, limits, shape)}")
     if report := folder.json("fences.json"):

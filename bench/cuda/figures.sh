@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The figures of the engine on a CUDA card: medians of five, of three where REPEATS=3 says so, least and most, and
 # shares of what the same run found the card to allow. Needs CUDA 13 and what bench/cuda/build.sh built, for the part
-# `peer` PyTorch and transformers; run from the repository's root. Takes about eighteen minutes on an H200, the part
+# `peer` PyTorch and transformers; run from the repository's root. Takes about twenty-two minutes on an H200, the part
 # `load` six of them.
 #
 #   [REPEATS=N] bench/cuda/figures.sh LOGS BINARIES [PART…]
@@ -57,9 +57,13 @@ load() {
 }
 
 steady() {
-    bench_load steady 500 "${random[@]}" --random-blocks 4,8,16 --compare plain,drafted --simulate-acceptance 6.48 \
-        --concurrency 32 --requests 160 --running 96 --kv-tokens 131072 --input-tokens fixed:128 \
-        --output-tokens fixed:1024 --warmup 8
+    local told
+    # Of a drafter that is equally sure of all drafts, and of one whose confidences tell as much as our own one's do.
+    for told in 0 0.55; do
+        bench_load "steady-$told" 500 "${random[@]}" --random-blocks 4,8,16 --compare plain,drafted \
+            --simulate-acceptance 6.48 --simulate-told "$told" --concurrency 32 --requests 160 --running 96 \
+            --kv-tokens 131072 --input-tokens fixed:128 --output-tokens fixed:1024 --warmup 8
+    done
 }
 
 prefill() {
