@@ -214,8 +214,7 @@ fn simulations_and_numbers_of_requests_come_in_lists() {
     }
 }
 
-/// Confidences that tell something change no output, nor how often drafts are accepted where their number is fixed
-/// by certainty; and the report says what they tell.
+/// Confidences that tell something change neither outputs nor τ, and the report says how much they tell.
 #[test]
 fn simulated_confidences_change_no_output_and_are_labelled() {
     let load = ["--concurrency", "2", "--requests", "4", "--output-tokens", "fixed:25"];

@@ -97,8 +97,8 @@ impl Drafter for Kept {
 
     fn promise(&mut self, rows: &[DraftRow<'_>]) -> Option<Promise> {
         let inner = self.inner.promise(rows)?;
-        let (proposals, places) = (self.proposals.clone(), rows.iter().map(place));
-        let places: Vec<_> = places.collect();
+        let places: Vec<_> = rows.iter().map(place).collect();
+        let proposals = self.proposals.clone();
         Some(Promise::new(inner.stand_ins.clone(), move || {
             let drafts = inner.redeem();
             proposals.add(places, &drafts);
