@@ -398,17 +398,17 @@ impl Program {
     ) {
         let (shape, products) = (weight.shape, &self.kernels.products);
         for tile in in_tiles(rows, shape.rows_at_once()) {
-            let gates = products.gates(&shape, tile.len(), layout);
-            if !gates {
+            let out_at = of_tile(layout, &tile, ffn);
+            if !products.gates(&shape, tile.len(), layout) {
                 self.multiply(work, (weight, Input::Hidden(layout)), &tile);
-            }
-            let scratch = &mut work.scratch;
-            let out = scratch.gated.range(of_tile(layout, &tile, ffn));
-            if !gates {
+                let scratch = &mut work.scratch;
                 let both = pieces(&scratch.pieces, shape, &tile);
-                self.kernels.activations.swiglu(work.queue, both, (out, layout));
+                let out = (scratch.gated.range(out_at), layout);
+                self.kernels.activations.swiglu(work.queue, both, out);
                 continue;
             }
+            let scratch = &mut work.scratch;
+            let out = scratch.gated.range(out_at);
             let x = scratch.hidden.read().range(of_tile(layout, &tile, shape.k));
             let bias = weight.bias.clone().map(|bias| work.vectors.range(bias));
             let gates = Gates { weight: weight.packed(work.weights), bias };
